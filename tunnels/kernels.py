@@ -57,33 +57,20 @@ def _make_kmeter(objtree: Path, arch: str, temporary: Path) -> None:
     shutil.rmtree(copy)
 
 
-def in_user_mode(variant: Variant, progress: Progress) -> session.Guest:
-    """Return the guest in user mode without the series, or with it.
-
-    Raises:
-        NodropError: a build failed.
-    """
-    return _metered("tunnel-stock" if variant is Variant.STOCK else "tunnel", progress)
-
-
 def switched(_variant: Variant, progress: Progress) -> session.Guest:
     """Return the guest in user mode whose cache can take a reference for each packet.
 
     Raises:
         NodropError: a build failed.
     """
-    return _metered("tunnel-switched", progress)
-
-
-def _metered(flavour: str, progress: Progress) -> session.Guest:
-    kernel = ensure_kernel(progress, flavour)
+    kernel = ensure_kernel(progress, "tunnel-switched")
 
     def build(temporary: Path, _final: Path) -> None:
         with progress.step("Build kmeter"):
             _make_kmeter(kernel.objtree, "um", temporary)
 
     key = cache.digest(_RECIPE, kernel.build_id, content_hash(_KMETER))
-    entry = cache.Cache("kmeter", keep=4).get(key, build)
+    entry = cache.Cache("kmeter", keep=2).get(key, build)
     return session.in_user_mode(kernel, Artifacts(modules=entry, bin=entry))
 
 

@@ -16,7 +16,7 @@ import fcntl
 import os
 import struct
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from statistics import fmean, median
@@ -137,7 +137,10 @@ class Cycles(_Tunnel):
         stack.enter_context(sink())
         if self.choice("route", "own", "shared") == "shared":
             share_route(_SHARED_MTU)
-        cpus = range(os.cpu_count() or 1)
+        return self.compare(meter, range(os.cpu_count() or 1), seconds)
+
+    def compare(self, meter: KernelMeter, cpus: Sequence[int], seconds: float) -> Metrics:
+        """Send from all of the CPUs, with the reference and without."""
         meter.run(cpus, _WARM_SLOTS)
         slots = round(seconds * 1e6 / _SLOT_US)
         samples = meter.run(cpus, slots, "held")
@@ -165,6 +168,33 @@ class Cycles(_Tunnel):
         }
 
 
+class Throughput(Cycles):
+    """The same for one CPU that sends over a veth pair and does the far end's work, too.
+
+    The far end drops all packets behind its tunnel device. The other CPU is idle.
+    """
+
+    parameters = "tunnel payload_bytes"
+
+    def measure(self, variant: Variant, seconds: float, stack: ExitStack) -> Metrics:
+        del variant
+        meter = self.meter(stack, self.case.payload_bytes)
+        for command in (
+            f"tc qdisc add dev {NAME} clsact",
+            f"tc filter add dev {NAME} ingress matchall action drop",
+        ):
+            tool(in_netns(FAR, command.split()))
+        before, began = _packets(netns=FAR), time.monotonic()
+        costs = self.compare(meter, [0], seconds)
+        received, took_s = _packets(netns=FAR) - before, time.monotonic() - began
+        if not received:
+            raise GuestError("the far end received no packet")
+        return costs | {
+            "received_mbit_per_s": received * self.case.payload_bytes * 8 / 1e6 / took_s,
+            "received": received,
+        }
+
+
 def _packets(device: str = NAME, netns: str | None = None) -> int:
     """Return how many packets a device sent, or received if it is the far end's."""
     with inside(netns):
@@ -182,33 +212,6 @@ def workers_ns(proc: Path = Path("/proc")) -> int:
             if (folder / "comm").read_text(errors="replace").startswith(_WORKERS):
                 total += int((folder / "schedstat").read_text().split()[0])
     return total
-
-
-class Throughput(_Tunnel):
-    """Mbit/s of payload that the far end's device receives, over a veth pair, from one CPU.
-
-    The far end drops it behind that device. The other CPU is idle.
-    """
-
-    parameters = "tunnel payload_bytes"
-
-    def measure(self, variant: Variant, seconds: float, stack: ExitStack) -> Metrics:
-        del variant
-        meter = self.meter(stack, self.case.payload_bytes)
-        for command in (
-            f"tc qdisc add dev {NAME} clsact",
-            f"tc filter add dev {NAME} ingress matchall action drop",
-        ):
-            tool(in_netns(FAR, command.split()))
-        meter.run([0], _WARM_SLOTS)
-        slots = round(seconds * 1e6 / _SLOT_US)
-        before = _packets(netns=FAR)
-        samples = meter.run([0], slots)
-        received = _packets(netns=FAR) - before
-        if not received or any(sample.refused for sample in samples):
-            raise GuestError("packets did not leave, or the far end received none")
-        mbit = received * self.case.payload_bytes * 8 / 1e6
-        return {"received_mbit_per_s": mbit / (slots * _SLOT_US / 1e6), "received": received}
 
 
 class RouteChurn(Kind):

@@ -143,7 +143,8 @@ def noise(scenario: Scenario, runs: list[Run]) -> dict[str, Any]:
         reasons.append(f"a hypervisor took {steal:.0%} of the CPUs")
     if stock is not None and stock > SPREAD:
         reasons.append(f"stock's own runs are spread over {stock:.0%}")
-    quiet = None if others is None or stock is None else False
+    has_stock = any(run.variant == Variant.STOCK for run in runs)
+    quiet = None if others is None or (has_stock and stock is None) else False
     return {
         "noisy": bool(reasons) or quiet,
         "reasons": reasons,

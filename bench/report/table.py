@@ -187,9 +187,12 @@ def section(
 
 
 def sections(directory: RunDirectory, summaries: Mapping[str, Any]) -> list[Section]:
+    """Return the parts of a run's table; without stock, whose ratios have intervals, numbers do."""
     variants = directory.meta["variants"]
+    form = format_median if base_of(variants) else format_interval
     return [
-        section(directory.scenarios[name], summary, variants) for name, summary in summaries.items()
+        section(directory.scenarios[name], summary, variants, form)
+        for name, summary in summaries.items()
     ]
 
 
@@ -233,12 +236,9 @@ def noise_sentence(name: str, summary: Mapping[str, Any]) -> str:
         for who, share, mark in (
             ("others' CPU time", noise["others_cpu_share"], OTHERS),
             ("a hypervisor's", noise["steal_share"], STEAL),
-            (
-                f"spread of {base_of(summary['variants']) or 'stock'}'s runs",
-                noise["stock_spread"],
-                SPREAD,
-            ),
+            ("spread of stock's runs", noise["stock_spread"], SPREAD),
         )
+        if base_of(summary["variants"]) or who != "spread of stock's runs"
     ]
     reasons = f" ({', '.join(noise['reasons'])})" if noise["reasons"] else ""
     return f"{name}: the machine was {state[noise['noisy']]}{reasons}; {', '.join(parts)}."

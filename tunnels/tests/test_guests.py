@@ -3,11 +3,11 @@
 
 - packets: each kind of tunnel sends the same bytes with the series as without; ``masked.py`` masks
   the fields that may differ.
-- routes: flows that a hash or a rule sends by different routes still leave by these (spread.py).
+- routes: no packet takes another flow's route, or one that is out of date (routes.py).
 - kselftests: what passes of the kernel's selftests of tunnels also passes with the series. These
   tests of tools/testing/selftests run in this small guest in about two minutes at most. Failures
   without the series are due to the kernel, the guest or this Debian's tools.
-- hazards: borrowed routes on kernels that check locks, RCU and memory; and the faults that these
+- hazards: cached routes on kernels that check locks, RCU and memory; and the faults that these
   find.
 """
 
@@ -32,10 +32,9 @@ from lab.guest import GuestDied, GuestRun
 from lab.kernel import Kernel, ensure_kernel
 from lab.kernel.source import find_source
 from lab.sources import REPOSITORY
-from tunnels.changed import FEW, OTHER4, OTHER6
 from tunnels.hazards import ENDS
 from tunnels.links import BEARERS, KINDS
-from tunnels.spread import MACS
+from tunnels.routes import FEW, MACS, OTHER4, OTHER6
 
 STOCK, SERIES = "tunnel-stock", "tunnel"
 RECORD_S, KSELFTEST_S, HAZARDS_S = 300.0, 600.0, 600.0
@@ -43,8 +42,6 @@ MARGIN_S = 60.0
 """Extra time of the guest of a kernel selftest."""
 FEWEST, FEWEST_OF_BEARERS = 60, 4
 """Frames in a record."""
-FEW_FRAMES = 2
-"""Frames that may leave by a route that the flows do not take: ARP, neighbour solicitations."""
 KSELFTESTS = (
     *("net/bareudp", "net/gre_gso", "net/gre_ipv6_lladdr", "net/ip6_gre_headroom"),
     *("net/ip6_tunnel", "net/srv6_iptunnel_cache", "net/test_vxlan_fdb_changelink"),
@@ -73,12 +70,12 @@ FAULTS = (
 """Fault, the kernel that finds it, where, and a part of its report."""
 
 WRONG_ROUTES = (
-    ("key", "changed vrf"),
-    ("stale", "changed dead"),
-    ("robbed", "changed own"),
-    ("flow", "spread gre-tos"),
+    ("key", "vrf"),
+    ("stale", "dead"),
+    ("robbed", "own"),
+    ("flow", "flows-gre-tos"),
 )
-"""Fault that gives packets another route, and what finds it."""
+"""Fault that gives packets another route, and the part of tunnels.routes that finds it."""
 
 
 class Guests:
@@ -179,60 +176,34 @@ def test_hazards_find_fault(
     assert report in text
 
 
-@pytest.mark.parametrize(("fault", "words"), WRONG_ROUTES)
-def test_finds_wrong_route(guests: Guests, fault: str, words: str, tmp_path: Path) -> None:
-    def found(fault: str) -> Any:
-        out = tmp_path / fault
-        module, *rest = words.split()
-        argv = [f"tunnels.{module}", "--fault", fault, *rest]
-        guests.run("tunnel-switched", argv, out, HAZARDS_S, cpus=1)
-        used = json.loads((out / f"{module}.json").read_text(encoding="ascii"))
-        return _gateways(used) if module == "spread" else used
-
-    right = found("none")
-    assert right == found("none")
-    assert right != found(fault)
+def _routes(guests: Guests, flavour: str, out: Path, *argv: str) -> dict[str, Any]:
+    guests.run(flavour, ["tunnels.routes", *argv], out, HAZARDS_S, cpus=1)
+    found: dict[str, Any] = json.loads((out / "routes.json").read_text(encoding="ascii"))
+    return found
 
 
-def _gateways(found: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
-    """Return how many gateways each kind's flows used, of tunnels.spread."""
-    return {
-        name: {
-            choice: sum(frames > FEW_FRAMES for frames in gates.values())
-            for choice, gates in choices.items()
-        }
-        for name, choices in found.items()
-    }
+@pytest.mark.parametrize(("fault", "part"), WRONG_ROUTES)
+def test_finds_wrong_route(guests: Guests, fault: str, part: str, tmp_path: Path) -> None:
+    def found(number: int, fault: str) -> dict[str, Any]:
+        out = tmp_path / f"{number}"
+        return _routes(guests, "tunnel-switched", out, "--fault", fault, part)
+
+    right = found(0, "none")
+    assert right == found(1, "none")
+    assert right != found(2, fault)
 
 
-def test_flows_keep_their_routes(guests: Guests, tmp_path: Path) -> None:
-    """As many routes are used as without the series, which looks up one for each packet."""
-    kinds = [name for name, kind in KINDS.items() if not (kind.sealed or name.startswith("sit"))]
+def test_same_routes(guests: Guests, tmp_path: Path) -> None:
+    """A cached route is that of the present configuration, and of the packet.
 
-    def used(flavour: str) -> dict[str, dict[str, int]]:
-        out = tmp_path / flavour
-        guests.run(flavour, ["tunnels.spread", *kinds], out, HAZARDS_S)
-        return _gateways(json.loads((out / "spread.json").read_text(encoding="ascii")))
-
-    stock = used(STOCK)
-    assert {*stock["vxlan-mark"].values()} == {2}
-    assert used(SERIES) == stock
-
-
-def test_changed_tunnels_look_up_anew(guests: Guests, tmp_path: Path) -> None:
-    """A cached route is that of the present configuration, and of the packet."""
-
-    def found(flavour: str) -> dict[str, Any]:
-        out = tmp_path / flavour
-        guests.run(flavour, ["tunnels.changed"], out, HAZARDS_S, cpus=1)
-        read: dict[str, Any] = json.loads((out / "changed.json").read_text(encoding="ascii"))
-        return read
-
-    stock, series = found(STOCK), found(SERIES)
+    The kernel without the series looks up a route for each packet that may have another.
+    """
+    stock, series = (_routes(guests, name, tmp_path / name) for name in (STOCK, SERIES))
+    assert {*stock["flows-vxlan-mark"].values()} == {2}
     changed = {name: [OTHER6 if KINDS[name].outer6 else OTHER4] for name in series["local"]}
     assert series.pop("local") == changed
     # The stock kernel keeps the old source of vxlan (patches/fixes).
-    assert stock.pop("local") != changed
+    assert {name for name, at in stock.pop("local").items() if at != changed[name]} == {"vxlan6"}
     assert len(stock["remote"]) == len({*map(str, stock["remote"].values())}) == 2
     assert {tuple(macs) for macs in (*stock["table"].values(), *stock["dead"].values())} == {
         (MACS[1],)

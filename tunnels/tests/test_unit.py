@@ -54,7 +54,7 @@ def test_id_and_port_may_differ() -> None:
 
 def test_nothing_else_may_differ() -> None:
     stock = text(outer(77, 40001))
-    for at in (0, 15, 24, UDP_AT + 3, UDP_AT + 6, UDP_AT + 14, UDP_AT + 34, -1):
+    for at in range(len(outer(77, 40001))):
         frame = bytearray(outer(77, 40001))
         frame[at] ^= 0x12
         assert text(bytes(frame)) != stock, at

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``python3 -m tunnels.changed [--fault NAME] [PART ...]``: what tunnels send after a change.
+"""``python3 -m tunnels.routes [--fault NAME] [PART ...]``: by which routes tunnels send.
 
-A part changes a tunnel, or what its routes depend on.
+A cache must give no packet another flow's route, nor one that is out of date. A part sends flows,
+or changes a tunnel or what its routes depend on. ``routes.json`` in LAB_OUT has:
 
-``changed.json`` in LAB_OUT has:
-
+- ``flows-`` and a type: for each choice and TOS, how many gateways the flows use, if next hops are
+  chosen by a hash of the flow, or a rule by its ports;
 - ``local``: for each kind with a local address, the source addresses after a change of it;
 - ``remote``: for an ip6gre device that got its remote address late, each destination's gateways;
 - ``table``: the gateways, with a mark and without, after a rule's table got its first route;
@@ -25,18 +26,31 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from guestlib.environment import prepare_system
+from guestlib.environment import prepare_system, set_sysctls
 from guestlib.packets import ip6, summed, udp
 from guestlib.process import ip_batch, tool
 from tunnels import faults
+from tunnels.cases import PacketCase
 from tunnels.links import HERE6, IPV6, KINDS, MARK, THERE4, THERE6, LinkKind
 from tunnels.packets import OWN6, Probe, flows
-from tunnels.spread import GATES, MACS, gates_known, gateway, hash_ports, transmit
-from tunnels.topology import BELOW, NAME, SINK, prepare, tunnel
+from tunnels.topology import BELOW, BEYOND, FAR, NAME, SINK, packet_socket, prepare, take, tunnel
 
+_FLOWS = 32
+"""So many that they take both of two routes."""
+_TOS = (0x00, 0x01, 0x10)
+"""0x01 is ECN's ECT(1), and also how a tunnel asks for an inherited TOS."""
+_QUIET_S = 0.1
+_FEW_FRAMES = 2
+"""Frames that may leave by a route that the flows do not take: ARP, neighbour solicitations."""
+MACS = ("02:00:00:00:04:03", "02:00:00:00:04:04")
+_GATES = {False: ("198.18.4.3", "198.18.4.4"), True: ("fd00:4::3", "fd00:4::4")}
+_POLICIES = ("net/ipv4/fib_multipath_hash_policy", "net/ipv6/fib_multipath_hash_policy")
+_SPORTS = "1-46000"
+"""About half of the ports from which UDP tunnels choose."""
 OTHER4, OTHER6 = "198.18.4.9", "fd00:4::9"
 """The local address after the change; another remote one."""
 _VRF, _TABLE = "ndvrf0", 88
@@ -48,6 +62,70 @@ _TIMES, _PAUSE_S = 16, 0.2
 entry, longer than a second together."""
 FEW = 4
 """Packets of each kind."""
+
+
+def hash_ports() -> None:
+    """Let the hash that chooses next hops include ports."""
+    set_sysctls(dict.fromkeys(_POLICIES, "1"))
+
+
+def gates_known() -> None:
+    """Give the gateways permanent neighbours."""
+    lines = [
+        f"neigh replace {gate} lladdr {mac} dev {BELOW} nud permanent"
+        for gates in _GATES.values()
+        for gate, mac in zip(gates, MACS, strict=True)
+    ]
+    ip_batch(lines)
+
+
+def _choices(kind: LinkKind) -> list[PacketCase]:
+    """Return what lets flows have different routes."""
+    ip = f"ip {'-6' if kind.outer6 else '-4'}"
+    full = f"{THERE6}/128" if kind.outer6 else f"{THERE4}/32"
+    first, second = (f"via {gate} dev {BELOW}" for gate in _GATES[kind.outer6])
+    hops = f"nexthop {first} nexthop {second}"
+    chosen = f"iif lo ipproto udp sport {_SPORTS} table 77"
+    make = f"{ip} route add {full} {first} table 77\n{ip} route add {full} {second}\n"
+    revert = f"{ip} rule del {chosen}\n{ip} route del {full}\n{ip} route flush table 77"
+    return [
+        PacketCase("next hops", f"{ip} route add {full} {hops}", f"{ip} route del {full}"),
+        PacketCase("rule", f"{make}{ip} rule add {chosen}", revert),
+    ]
+
+
+def transmit(probes: Iterable[Probe], mark: int = 0) -> list[bytes]:
+    """Send packets; return the frames that arrive below."""
+    with (
+        packet_socket(NAME, mark=mark) as source,
+        packet_socket(BEYOND, FAR, receive=True) as sink,
+    ):
+        for probe in probes:
+            probe.send(source, NAME)
+        (frames,) = take([sink], _QUIET_S)
+    return [frame for _, frame in frames]
+
+
+def gateway(frame: bytes) -> str:
+    """Return the MAC address that a frame is for."""
+    return frame[:6].hex(":")
+
+
+def spread(kind: LinkKind) -> dict[str, int]:
+    """Return, for each choice and TOS, how many gateways the flows use."""
+    found = {}
+    prepare()
+    with tunnel(kind):
+        hash_ports()
+        gates_known()
+        for case in _choices(kind):
+            for tos in _TOS:
+                case.make()
+                took = Counter(map(gateway, transmit(flows(kind, _FLOWS, tos), kind.mark)))
+                used = [took[mac] > _FEW_FRAMES for mac in MACS]
+                found[f"{case.name}, tos {tos:#x}"] = sum(used)
+                case.revert()
+    return found
 
 
 def _is_icmp(frame: bytes) -> bool:
@@ -91,7 +169,7 @@ def late_remote() -> dict[str, list[str]]:
     """
     prepare()
     with tunnel(_LATE):
-        first, second = GATES[True]
+        first, second = _GATES[True]
         gates_known()
         lines = [f"route add {THERE6}/128 via {first} dev {BELOW}"]
         lines += [f"route add {OTHER6}/128 via {second} dev {BELOW}"]
@@ -121,7 +199,7 @@ def table(kind: LinkKind) -> list[str]:
         gates_known()
         tool(f"{ip} rule add {rule} table {_TABLE}".split())
         _gateways(kind)
-        route = f"{there} via {GATES[kind.outer6][1]} dev {BELOW}"
+        route = f"{there} via {_GATES[kind.outer6][1]} dev {BELOW}"
         tool(f"{ip} route add {route} table {_TABLE}".split())
         found = _gateways(kind)
         tool(f"{ip} rule del {rule} table {_TABLE}".split())
@@ -137,7 +215,7 @@ def dead(kind: LinkKind) -> list[str]:
     prepare()
     with tunnel(kind):
         gates_known()
-        first, second = GATES[True]
+        first, second = _GATES[True]
         lines = [f"route add {THERE6} via {first} dev {BELOW} metric 1"]
         ip_batch([*lines, f"route add {THERE6} via {second} dev {BELOW} metric 2"])
         _gateways(kind)
@@ -171,8 +249,8 @@ def own() -> int:
     with tunnel(kind):
         gates_known()
         hash_ports()
-        hops = " ".join(f"nexthop via {gate} dev {BELOW}" for gate in GATES[False])
-        alone = f"{THERE4}/32 via {GATES[False][0]} dev {BELOW}"
+        hops = " ".join(f"nexthop via {gate} dev {BELOW}" for gate in _GATES[False])
+        alone = f"{THERE4}/32 via {_GATES[False][0]} dev {BELOW}"
         ip_batch([f"route add {THERE4}/32 {hops}", f"route add {alone} table {_TABLE}"])
         tool(f"ip rule add fwmark {MARK} table {_TABLE}".split())
         probes = flows(kind, _TIMES * FEW, 0x10)[1:]
@@ -207,6 +285,11 @@ def vrf() -> dict[int, int]:
 
 
 PARTS: dict[str, Callable[[], Any]] = {
+    **{
+        f"flows-{name}": partial(spread, kind)
+        for name, kind in KINDS.items()
+        if not (kind.sealed or name.startswith("sit"))
+    },
     "local": lambda: {name: local(kind) for name, kind in KINDS.items() if " local {" in kind.link},
     "remote": late_remote,
     "table": lambda: {name: table(KINDS[name]) for name in ("vxlan-mark", "vxlan6-mark", "ip6gre")},
@@ -218,17 +301,16 @@ PARTS: dict[str, Callable[[], Any]] = {
 
 
 def main(argv: list[str]) -> int:
-    """Make the given changes, or all."""
-    parser = argparse.ArgumentParser(prog="tunnels.changed")
+    """Run the given parts, or all."""
+    parser = argparse.ArgumentParser(prog="tunnels.routes")
     parser.add_argument("--fault", choices=faults.FAULTS)
-    parser.add_argument("parts", nargs="*", choices=(*PARTS, "all"), default="all", metavar="PART")
+    parser.add_argument("parts", nargs="*", choices=PARTS, metavar="PART")
     options = parser.parse_args(argv)
     prepare_system()
     if options.fault:
         faults.make(options.fault)
-    parts = [*PARTS] if options.parts == "all" else options.parts
-    found = {name: PARTS[name]() for name in parts}
-    Path(os.environ["LAB_OUT"], "changed.json").write_text(json.dumps(found), encoding="ascii")
+    found = {name: PARTS[name]() for name in options.parts or PARTS}
+    Path(os.environ["LAB_OUT"], "routes.json").write_text(json.dumps(found), encoding="ascii")
     return 0
 
 
