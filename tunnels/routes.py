@@ -12,6 +12,8 @@ or changes a tunnel or what its routes depend on. ``routes.json`` in LAB_OUT has
 - ``dead``: the gateways a little over a second after the best gateway failed;
 - ``deprecated``: the source addresses a little over a second after theirs was deprecated;
 - ``own``: how many gateways a hash gives to unmarked packets that are sent beside marked ones;
+- ``encap``: for some types, how many frames have an MPLS label while the route pushes one, and when
+  it has gone;
 - ``vrf``: how many packets of each protocol leave by a sit device's link, in a VRF with two routes.
 """
 
@@ -55,6 +57,7 @@ OTHER4, OTHER6 = "198.18.4.9", "fd00:4::9"
 """The local address after the change; another remote one."""
 _VRF, _TABLE = "ndvrf0", 88
 _LATE = LinkKind("ip6gre local {here6}", outer6=True)
+_ENCAPSULATED = ("vxlan", "vxlan6", "gre", "ipip", "sit", "ip6ip6", "ip6gre")
 _KEPT_S = 1.1
 """After it, a cache's entry is looked up anew, and another flow may replace it."""
 _TIMES, _PAUSE_S = 16, 0.2
@@ -238,6 +241,23 @@ def deprecated() -> list[str]:
     return _sources(frames, THERE6)
 
 
+def encap(kind: LinkKind) -> list[int]:
+    """Return how many frames have a label while the route pushes one, and then without that route.
+
+    A cache takes a reference on such a route for each packet.
+    """
+    full = f"{THERE6}/128" if kind.outer6 else f"{THERE4}/32"
+    via = f"via {_GATES[kind.outer6][0]} dev {BELOW}"
+    prepare()
+    with tunnel(kind):
+        gates_known()
+        ip_batch([f"route add {full} encap mpls 100 {via}"])
+        pushed = [*transmit(flows(kind, FEW, 0)), *transmit(flows(kind, FEW, 0))]
+        ip_batch([f"route del {full}"])
+        plain = transmit(flows(kind, FEW, 0))
+    return [sum(f[12:14] == b"\x88\x47" for f in frames) for frames in (pushed, plain)]
+
+
 def own() -> int:
     """Return how many gateways a tunnel's own flow uses while marked packets are sent, too.
 
@@ -295,6 +315,7 @@ PARTS: dict[str, Callable[[], Any]] = {
     "table": lambda: {name: table(KINDS[name]) for name in ("vxlan-mark", "vxlan6-mark", "ip6gre")},
     "dead": lambda: {name: dead(KINDS[name]) for name in ("vxlan6-mark", "ip6gre")},
     "deprecated": deprecated,
+    "encap": lambda: {name: encap(KINDS[name]) for name in _ENCAPSULATED},
     "own": own,
     "vrf": vrf,
 }

@@ -209,6 +209,7 @@ def test_same_routes(guests: Guests, tmp_path: Path) -> None:
         (MACS[1],)
     }
     assert stock["deprecated"] == [OTHER6]
+    assert all(pushed and not plain for pushed, plain in stock["encap"].values())
     assert stock["own"] == 1
     assert stock["vrf"] == {str(socket.IPPROTO_IPV6): 2 * FEW}
     assert series == stock
