@@ -325,12 +325,13 @@ def main(argv: list[str]) -> int:
     """Run the given parts, or all."""
     parser = argparse.ArgumentParser(prog="tunnels.routes")
     parser.add_argument("--fault", choices=faults.FAULTS)
-    parser.add_argument("parts", nargs="*", choices=PARTS, metavar="PART")
+    parser.add_argument("parts", nargs="*", choices=(*PARTS, "all"), default="all")
     options = parser.parse_args(argv)
     prepare_system()
     if options.fault:
         faults.make(options.fault)
-    found = {name: PARTS[name]() for name in options.parts or PARTS}
+    chosen = PARTS if "all" in options.parts else options.parts
+    found = {name: PARTS[name]() for name in chosen}
     Path(os.environ["LAB_OUT"], "routes.json").write_text(json.dumps(found), encoding="ascii")
     return 0
 
