@@ -325,7 +325,7 @@ def main(argv: list[str]) -> int:
     """Run the given parts, or all."""
     parser = argparse.ArgumentParser(prog="tunnels.routes")
     parser.add_argument("--fault", choices=faults.FAULTS)
-    parser.add_argument("parts", nargs="*", choices=(*PARTS, "all"), default="all")
+    parser.add_argument("parts", nargs="*", choices=(*PARTS, "all"), default="all", metavar="PART")
     options = parser.parse_args(argv)
     prepare_system()
     if options.fault:
