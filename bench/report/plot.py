@@ -69,6 +69,7 @@ RATES = {
     "goodput_mbit_per_s": "TCP goodput",
     "rtt_mean_ms": "TCP's round-trip time: less is better",
     "instructions_per_packet": "Instructions per packet: less is better",
+    "instructions_per_route": "Instructions per route: less is better",
     "cycles_per_packet": "Cycles per packet: less is better",
     "fast_beside_ratio": "Fast guest beside a slow one, of its rate alone",
 }
