@@ -7,7 +7,7 @@ from pathlib import Path
 
 FAULTS = (
     *("none", "leak", "unowned", "early", "late", "queued", "key", "stale", "robbed", "flow"),
-    "held",
+    *("held", "stock"),
 )
 """In the order of ``enum dst_fault``."""
 _FAULT = Path("/sys/module/dst_cache/parameters/fault")
