@@ -8,7 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 from guestlib.process import tool
-from tunnels.links import HERE4, HERE6, MARK, THERE4, THERE6, LinkKind
+from tunnels.links import HERE4, HERE6, MARK, LinkKind
 from tunnels.packets import RULE_TOS
 from tunnels.topology import BELOW, FAR_MAC, NAME, lower_pmtu
 
@@ -65,14 +65,15 @@ def _policies(here: str, there: str) -> list[PacketCase]:
     return listed
 
 
-def _rules(kind: LinkKind, full: str, gate: str) -> Iterator[PacketCase]:
+def _rules(kind: LinkKind, gate: str) -> Iterator[PacketCase]:
     """Yield rules by which packets of one tunnel have different routes."""
     # sit caches the route of the first packet's traffic class (patches/fixes).
     if kind.link.startswith("sit"):
         return
-    ip = f"ip {'-6' if kind.outer6 else '-4'}"
+    ip = kind.ip
     for name in (f"tos {RULE_TOS:#x}", f"fwmark {MARK}"):
-        do = f"{ip} route add {full} via {gate} dev {BELOW} table 77\n{ip} rule add {name} table 77"
+        do = f"{ip} route add {kind.route} via {gate} dev {BELOW} table 77\n"
+        do += f"{ip} rule add {name} table 77"
         undo = f"{ip} rule del {name} table 77\n{ip} route flush table 77"
         yield PacketCase(f"rule {name}", do, undo)
 
@@ -92,14 +93,20 @@ def _hooks(kind: LinkKind, there: str) -> list[PacketCase]:
     ]
 
 
+def label(kind: LinkKind) -> PacketCase:
+    """Return the case of a route that pushes an MPLS label: a cache takes references on it."""
+    do = f"ip route add {kind.route} encap mpls 100 via {kind.there} dev {BELOW}"
+    return PacketCase("label", do, f"ip route del {kind.route}")
+
+
 def cases(kind: LinkKind, mtu: int) -> list[PacketCase]:
     """Return all cases for a kind of tunnel; the last one leaves the device below down.
 
     Args:
         mtu: of the tunnel's device.
     """
-    here, there, gate = (HERE6, THERE6, _GATE6) if kind.outer6 else (HERE4, THERE4, _GATE4)
-    full = f"{there}/{128 if kind.outer6 else 32}"
+    here, gate = (HERE6, _GATE6) if kind.outer6 else (HERE4, _GATE4)
+    there, full = kind.there, kind.route
     route, remove = f"ip route add {full} dev {BELOW}", f"ip route del {full}"
     gates = "\n".join(
         f"ip neigh replace {address} lladdr {_GATE_MAC} dev {BELOW} nud permanent"
@@ -123,7 +130,7 @@ def cases(kind: LinkKind, mtu: int) -> list[PacketCase]:
             "neighbour unresolved", f"ip neigh del {there} dev {BELOW}", f"{neighbour} permanent"
         ),
         PacketCase("neighbour stale", f"{neighbour} stale", f"{neighbour} permanent"),
-        *_rules(kind, full, gate),
+        *_rules(kind, gate),
         *_policies(here, there),
         *_hooks(kind, there),
     ]

@@ -25,8 +25,8 @@ from pathlib import Path
 from guestlib.environment import GuestError, prepare_system, wait_until
 from guestlib.process import ip_batch
 from tunnels import faults, queues, record
-from tunnels.cases import LONG, PacketCase, cases
-from tunnels.links import BEARERS, HERE4, HERE6, KINDS, THERE4, THERE6, LinkKind, ends
+from tunnels.cases import LONG, cases, label
+from tunnels.links import BEARERS, HERE4, HERE6, KINDS, LinkKind, ends
 from tunnels.packets import few
 from tunnels.topology import BELOW, NAME, SINK, enable_ipv6, mtu, packet_socket, tunnel
 
@@ -68,17 +68,6 @@ def _senders(kind: LinkKind) -> Iterator[None]:
             thread.join()
 
 
-def _label(kind: LinkKind) -> PacketCase:
-    """Return the case of a route that pushes an MPLS label: the cache takes references on it."""
-    there = THERE6 if kind.outer6 else THERE4
-    route = f"{there}/{128 if kind.outer6 else 32}"
-    return PacketCase(
-        "label",
-        f"ip route add {route} encap mpls 100 via {there} dev {BELOW}",
-        f"ip route del {route}",
-    )
-
-
 def churn(kind: LinkKind) -> None:
     """Make and undo each case's change while packets are sent; then remove the tunnel.
 
@@ -88,7 +77,7 @@ def churn(kind: LinkKind) -> None:
     with tunnel(kind):
         before = _sent(BELOW)
         with _senders(kind):
-            for case in (_label(kind), *cases(kind, mtu())):
+            for case in (label(kind), *cases(kind, mtu())):
                 case.make()
                 case.revert()
         if (left := _sent(BELOW) - before) < _FEWEST:

@@ -47,6 +47,21 @@ class LinkKind:
         """The ethertypes that it carries."""
         return (self.only,) if self.only else (IPV4, IPV6)
 
+    @property
+    def there(self) -> str:
+        """The outer address of the far end."""
+        return THERE6 if self.outer6 else THERE4
+
+    @property
+    def route(self) -> str:
+        """The destination of a route to the far end alone, better than the link's."""
+        return f"{self.there}/{128 if self.outer6 else 32}"
+
+    @property
+    def ip(self) -> str:
+        """The ``ip`` command for the family of the outer header."""
+        return f"ip {'-6' if self.outer6 else '-4'}"
+
 
 _4 = "local {here4} remote {there4}"
 _6 = "local {here6} remote {there6}"

@@ -36,7 +36,7 @@ from guestlib.environment import prepare_system, set_sysctls
 from guestlib.packets import ip6, summed, udp
 from guestlib.process import ip_batch, tool
 from tunnels import faults
-from tunnels.cases import PacketCase
+from tunnels.cases import PacketCase, label
 from tunnels.links import HERE6, IPV6, KINDS, MARK, THERE4, THERE6, LinkKind
 from tunnels.packets import OWN6, Probe, flows
 from tunnels.topology import BELOW, BEYOND, FAR, NAME, SINK, packet_socket, prepare, take, tunnel
@@ -67,12 +67,12 @@ FEW = 4
 """Packets of each kind."""
 
 
-def hash_ports() -> None:
+def _hash_ports() -> None:
     """Let the hash that chooses next hops include ports."""
     set_sysctls(dict.fromkeys(_POLICIES, "1"))
 
 
-def gates_known() -> None:
+def _gates_known() -> None:
     """Give the gateways permanent neighbours."""
     lines = [
         f"neigh replace {gate} lladdr {mac} dev {BELOW} nud permanent"
@@ -84,8 +84,7 @@ def gates_known() -> None:
 
 def _choices(kind: LinkKind) -> list[PacketCase]:
     """Return what lets flows have different routes."""
-    ip = f"ip {'-6' if kind.outer6 else '-4'}"
-    full = f"{THERE6}/128" if kind.outer6 else f"{THERE4}/32"
+    ip, full = kind.ip, kind.route
     first, second = (f"via {gate} dev {BELOW}" for gate in _GATES[kind.outer6])
     hops = f"nexthop {first} nexthop {second}"
     chosen = f"iif lo ipproto udp sport {_SPORTS} table 77"
@@ -97,7 +96,7 @@ def _choices(kind: LinkKind) -> list[PacketCase]:
     ]
 
 
-def transmit(probes: Iterable[Probe], mark: int = 0) -> list[bytes]:
+def _transmit(probes: Iterable[Probe], mark: int = 0) -> list[bytes]:
     """Send packets; return the frames that arrive below."""
     with (
         packet_socket(NAME, mark=mark) as source,
@@ -109,7 +108,7 @@ def transmit(probes: Iterable[Probe], mark: int = 0) -> list[bytes]:
     return [frame for _, frame in frames]
 
 
-def gateway(frame: bytes) -> str:
+def _gateway(frame: bytes) -> str:
     """Return the MAC address that a frame is for."""
     return frame[:6].hex(":")
 
@@ -119,12 +118,12 @@ def spread(kind: LinkKind) -> dict[str, int]:
     found = {}
     prepare()
     with tunnel(kind):
-        hash_ports()
-        gates_known()
+        _hash_ports()
+        _gates_known()
         for case in _choices(kind):
             for tos in _TOS:
                 case.make()
-                took = Counter(map(gateway, transmit(flows(kind, _FLOWS, tos), kind.mark)))
+                took = Counter(map(_gateway, _transmit(flows(kind, _FLOWS, tos), kind.mark)))
                 used = [took[mac] > _FEW_FRAMES for mac in MACS]
                 found[f"{case.name}, tos {tos:#x}"] = sum(used)
                 case.revert()
@@ -152,17 +151,17 @@ def _sources(frames: Iterable[bytes], there: str) -> list[str]:
 
 def local(kind: LinkKind) -> list[str]:
     """Return the sources of a tunnel's packets after its local address was changed."""
-    there, other = (THERE6, OTHER6) if kind.outer6 else (THERE4, OTHER4)
+    other = OTHER6 if kind.outer6 else OTHER4
     prepare()
     with tunnel(kind):
         ip_batch(
             [f"address add {OTHER4}/24 dev {BELOW}", f"address add {OTHER6}/64 dev {BELOW} nodad"]
         )
         probes = flows(kind, FEW, 0x10)
-        transmit(probes, kind.mark)
+        _transmit(probes, kind.mark)
         ip_batch([f"link set {NAME} type {kind.link.split()[0]} local {other}"])
-        frames = transmit(probes, kind.mark)
-    return _sources(frames, there)
+        frames = _transmit(probes, kind.mark)
+    return _sources(frames, kind.there)
 
 
 def late_remote() -> dict[str, list[str]]:
@@ -173,33 +172,32 @@ def late_remote() -> dict[str, list[str]]:
     prepare()
     with tunnel(_LATE):
         first, second = _GATES[True]
-        gates_known()
+        _gates_known()
         lines = [f"route add {THERE6}/128 via {first} dev {BELOW}"]
         lines += [f"route add {OTHER6}/128 via {second} dev {BELOW}"]
         ip_batch([*lines, f"link set {NAME} type ip6gre remote {THERE6}"])
         packets = [summed(ip6(udp(64), at=(OWN6, there))) for there in (THERE6, OTHER6)]
-        frames = transmit([Probe("", packet, IPV6) for packet in (*packets, *packets)])
+        frames = _transmit([Probe("", packet, IPV6) for packet in (*packets, *packets)])
     found: dict[str, set[str]] = {}
     for frame in frames:
-        if (mac := gateway(frame)) in MACS:
+        if (mac := _gateway(frame)) in MACS:
             found.setdefault(_address(frame, source=False), set()).add(mac)
     return {address: sorted(macs) for address, macs in found.items()}
 
 
 def _gateways(kind: LinkKind) -> list[str]:
     """Send packets; return the MAC addresses of the gateways of those to the far end."""
-    there = THERE6 if kind.outer6 else THERE4
-    frames = transmit(flows(kind, FEW, 0), kind.mark)
-    return sorted({gateway(f) for f in frames if _address(f, source=False) == there})
+    frames = _transmit(flows(kind, FEW, 0), kind.mark)
+    return sorted({_gateway(f) for f in frames if _address(f, source=False) == kind.there})
 
 
 def table(kind: LinkKind) -> list[str]:
     """Return the gateways after a table that a rule prefers got a route."""
-    ip, there = (f"ip {'-6' if kind.outer6 else '-4'}", THERE6 if kind.outer6 else THERE4)
+    ip, there = kind.ip, kind.there
     rule = f"fwmark {kind.mark}" if kind.mark else f"to {there}"
     prepare()
     with tunnel(kind):
-        gates_known()
+        _gates_known()
         tool(f"{ip} rule add {rule} table {_TABLE}".split())
         _gateways(kind)
         route = f"{there} via {_GATES[kind.outer6][1]} dev {BELOW}"
@@ -217,7 +215,7 @@ def dead(kind: LinkKind) -> list[str]:
     """
     prepare()
     with tunnel(kind):
-        gates_known()
+        _gates_known()
         first, second = _GATES[True]
         lines = [f"route add {THERE6} via {first} dev {BELOW} metric 1"]
         ip_batch([*lines, f"route add {THERE6} via {second} dev {BELOW} metric 2"])
@@ -237,24 +235,19 @@ def deprecated() -> list[str]:
         for address, left in ((OTHER6, "forever"), (HERE6, "0")):
             ip_batch([f"address change {address}/64 dev {BELOW} preferred_lft {left}"])
         time.sleep(_KEPT_S)
-        frames = transmit(flows(kind, FEW, 0), MARK)
+        frames = _transmit(flows(kind, FEW, 0), MARK)
     return _sources(frames, THERE6)
 
 
 def encap(kind: LinkKind) -> list[int]:
-    """Return how many frames have a label while the route pushes one, and then without that route.
-
-    A cache takes a reference on such a route for each packet.
-    """
-    full = f"{THERE6}/128" if kind.outer6 else f"{THERE4}/32"
-    via = f"via {_GATES[kind.outer6][0]} dev {BELOW}"
+    """Return how many frames have a label while the route pushes one, and then without it."""
+    case = label(kind)
     prepare()
     with tunnel(kind):
-        gates_known()
-        ip_batch([f"route add {full} encap mpls 100 {via}"])
-        pushed = [*transmit(flows(kind, FEW, 0)), *transmit(flows(kind, FEW, 0))]
-        ip_batch([f"route del {full}"])
-        plain = transmit(flows(kind, FEW, 0))
+        case.make()
+        pushed = [*_transmit(flows(kind, FEW, 0)), *_transmit(flows(kind, FEW, 0))]
+        case.revert()
+        plain = _transmit(flows(kind, FEW, 0))
     return [sum(f[12:14] == b"\x88\x47" for f in frames) for frames in (pushed, plain)]
 
 
@@ -267,16 +260,16 @@ def own() -> int:
     took: set[str] = set()
     prepare()
     with tunnel(kind):
-        gates_known()
-        hash_ports()
+        _gates_known()
+        _hash_ports()
         hops = " ".join(f"nexthop via {gate} dev {BELOW}" for gate in _GATES[False])
         alone = f"{THERE4}/32 via {_GATES[False][0]} dev {BELOW}"
         ip_batch([f"route add {THERE4}/32 {hops}", f"route add {alone} table {_TABLE}"])
         tool(f"ip rule add fwmark {MARK} table {_TABLE}".split())
         probes = flows(kind, _TIMES * FEW, 0x10)[1:]
         for at in range(0, len(probes), FEW):
-            took |= {gateway(f) for f in transmit(probes[at : at + FEW])} & {*MACS}
-            transmit(probes, MARK)
+            took |= {_gateway(f) for f in _transmit(probes[at : at + FEW])} & {*MACS}
+            _transmit(probes, MARK)
             time.sleep(_PAUSE_S)
         tool(f"ip rule del fwmark {MARK} table {_TABLE}".split())
         ip_batch([f"route flush table {_TABLE}"])
@@ -299,9 +292,9 @@ def vrf() -> dict[int, int]:
         lines += [f"route add {THERE4}/32 dev {SINK} table {_TABLE}"]
         ip_batch([*lines, f"link set {NAME} type sit dev {BELOW}"])
         time.sleep(_KEPT_S)
-        frames = transmit([*flows(kind, FEW, 0, IPV6), *flows(kind, FEW, 0)] * 2)
+        frames = _transmit([*flows(kind, FEW, 0, IPV6), *flows(kind, FEW, 0)] * 2)
         ip_batch([f"link delete {SINK}", f"link delete {_VRF}"])
-    return Counter(frame[23] for frame in frames if gateway(frame) == MACS[0])
+    return Counter(frame[23] for frame in frames if _gateway(frame) == MACS[0])
 
 
 PARTS: dict[str, Callable[[], Any]] = {

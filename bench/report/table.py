@@ -231,14 +231,15 @@ def noise_sentence(name: str, summary: Mapping[str, Any]) -> str:
         return f"{name}: instructions were counted, so other programs make no difference."
     noise = summary["noise"]
     state = {True: "noisy", False: "quiet", None: "perhaps noisy, too little is recorded"}
+    shares = [
+        ("others' CPU time", noise["others_cpu_share"], OTHERS),
+        ("a hypervisor's", noise["steal_share"], STEAL),
+    ]
+    if base_of(summary["variants"]):
+        shares.append(("spread of stock's runs", noise["stock_spread"], SPREAD))
     parts = [
         f"{who} {'unknown' if share is None else f'{share:.1%}'} (noisy: over {mark:.0%})"
-        for who, share, mark in (
-            ("others' CPU time", noise["others_cpu_share"], OTHERS),
-            ("a hypervisor's", noise["steal_share"], STEAL),
-            ("spread of stock's runs", noise["stock_spread"], SPREAD),
-        )
-        if base_of(summary["variants"]) or who != "spread of stock's runs"
+        for who, share, mark in shares
     ]
     reasons = f" ({', '.join(noise['reasons'])})" if noise["reasons"] else ""
     return f"{name}: the machine was {state[noise['noisy']]}{reasons}; {', '.join(parts)}."
