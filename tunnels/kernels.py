@@ -18,7 +18,11 @@ from lab.sources import REPOSITORY, content_hash
 from lab.variant import Variant
 from nodrop.progress import Progress
 
-PATCHES = {Variant.STOCK: [], Variant.SERIES: kconfig.FLAVOURS["tunnel"].patches}
+_FAULTS = "tunnels/patches/faults"
+PATCHES = {
+    Variant.STOCK: [],
+    Variant.SERIES: [name for name in kconfig.FLAVOURS["tunnel"].patches if name != _FAULTS],
+}
 """Variant -> the directories of patches of its x86 kernel."""
 _FRAGMENTS = ("common", "perf", "tunnel")
 _HERE = Path(__file__).parent
@@ -63,7 +67,7 @@ def switched(_variant: Variant, progress: Progress) -> session.Guest:
     Raises:
         NodropError: a build failed.
     """
-    kernel = ensure_kernel(progress, "tunnel-switched")
+    kernel = ensure_kernel(progress, "tunnel")
 
     def build(temporary: Path, _final: Path) -> None:
         with progress.step("Build kmeter"):

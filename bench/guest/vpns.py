@@ -234,18 +234,22 @@ class VpnLoad(VpnTcp):
 
     The probe is sent before the flows and beside them, in their namespaces; its time contains the
     path's. The scenario gives the far VPN a CPU of its own: with offloads its end is the costlier
-    one. ``udp_drops`` shows whether it was the bottleneck nevertheless.
+    one. ``udp_drops`` shows whether it was the bottleneck nevertheless. With ``cake_mbit`` the
+    qdisc is cake with that rate, Mbit/s of the packets in the tunnel; 0: the default qdisc.
     """
 
     parameters = (
-        "far_cpu flows near_cpu probe_interval_us receiver_cpu rtt_ms sender_cpu txqueuelen vpn "
-        "warm_up_s"
+        "cake_mbit far_cpu flows near_cpu probe_interval_us receiver_cpu rtt_ms sender_cpu "
+        "txqueuelen vpn warm_up_s"
     )
     offloads = True
 
     def configure_end(self, near: End) -> DeviceCounts:
         lines = [f"link set dev {near.device} txqueuelen {self.case.txqueuelen}"]
         ip_batch(lines, netns=near.netns)
+        if rate := self.case.cake_mbit:
+            command = f"tc qdisc replace dev {near.device} root cake bandwidth {rate}mbit"
+            tool(in_netns(near.netns, command.split()))
         return DeviceCounts.of(near.device, near.netns)
 
     def measure_idle(self, vpn: Vpn) -> Metrics:

@@ -60,7 +60,7 @@ COUNTS = {
     "lost": ("Driver drops that a qdisc could have queued", "packets in a run"),
     "damaged_frames_percent": ("Damaged frames", "%"),
     "longest_send_ms": ("Longest send()", "ms"),
-    "cycles_ratio": ("Cycles, of those with a reference for each packet", "times"),
+    "cycles_ratio": ("Cycles per packet, of those as stock", "times"),
 }
 """Metrics without ratios, as they are often 0 or one themselves: title and unit."""
 RATES = {

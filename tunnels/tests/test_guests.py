@@ -186,7 +186,7 @@ def _routes(guests: Guests, flavour: str, out: Path, *argv: str) -> dict[str, An
 def test_finds_wrong_route(guests: Guests, fault: str, part: str, tmp_path: Path) -> None:
     def found(number: int, fault: str) -> dict[str, Any]:
         out = tmp_path / f"{number}"
-        return _routes(guests, "tunnel-switched", out, "--fault", fault, part)
+        return _routes(guests, SERIES, out, "--fault", fault, part)
 
     right = found(0, "none")
     assert right == found(1, "none")
