@@ -60,6 +60,12 @@ def udp_drops(end: End) -> int:
     return counters["InErrors"] + counters["SndbufErrors"]
 
 
+def udp_queued(end: End) -> int:
+    """Return what waits in an end's UDP sockets to be received, bytes of memory."""
+    rows = tool(in_netns(end.netns, ["cat", "/proc/net/udp"])).splitlines()[1:]
+    return sum(int(row.split()[4].partition(":")[2], 16) for row in rows)
+
+
 class VpnKind(Kind):
     offloads: ClassVar[bool] = False
     """Whether packets may reach the VPN unsegmented."""
@@ -234,7 +240,8 @@ class VpnLoad(VpnTcp):
 
     The probe is sent before the flows and beside them, in their namespaces; its time contains the
     path's. The scenario gives the far VPN a CPU of its own: with offloads its end is the costlier
-    one. ``udp_drops`` shows whether it was the bottleneck nevertheless. With ``cake_mbit`` the
+    one. If it is the slower one nevertheless, packets wait in its socket (``far_socket_kbytes``, at
+    the end), or are dropped there (``udp_drops``). With ``cake_mbit`` the
     qdisc is cake with that rate, Mbit/s of the packets in the tunnel; 0: the default qdisc.
     """
 
@@ -256,7 +263,8 @@ class VpnLoad(VpnTcp):
         return self._probe(vpn, IDLE_S, "idle")
 
     def measure_beside(self, vpn: Vpn, seconds: float) -> Metrics:
-        return self._probe(vpn, self.probe_seconds(seconds), "latency")
+        found = self._probe(vpn, self.probe_seconds(seconds), "latency")
+        return found | {"far_socket_kbytes": udp_queued(FAR) / 1e3}
 
     def _probe(self, vpn: Vpn, seconds: float, name: str) -> Metrics:
         echoed = self.echo_probe(
