@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, ClassVar
@@ -240,8 +241,8 @@ class VpnLoad(VpnTcp):
 
     The probe is sent before the flows and beside them, in their namespaces; its time contains the
     path's. The scenario gives the far VPN a CPU of its own: with offloads its end is the costlier
-    one. If it is the slower one nevertheless, packets wait in its socket (``far_socket_kbytes``, at
-    the end), or are dropped there (``udp_drops``). With ``cake_mbit`` the qdisc is cake with that
+    one. If it is the slower one nevertheless, packets wait in its socket (``far_socket_kbytes``,
+    in the middle), or are dropped there (``udp_drops``). With ``cake_mbit`` the qdisc is cake with that
     rate, Mbit/s of the packets in the tunnel; 0: the default qdisc.
     """
 
@@ -263,8 +264,15 @@ class VpnLoad(VpnTcp):
         return self._probe(vpn, IDLE_S, "idle")
 
     def measure_beside(self, vpn: Vpn, seconds: float) -> Metrics:
-        found = self._probe(vpn, self.probe_seconds(seconds), "latency")
-        return found | {"far_socket_kbytes": udp_queued(FAR) / 1e3}
+        with ThreadPoolExecutor(1) as pool:
+            queued = pool.submit(self._queued_later, seconds / 2)
+            found = self._probe(vpn, self.probe_seconds(seconds), "latency")
+            return found | {"far_socket_kbytes": queued.result() / 1e3}
+
+    @staticmethod
+    def _queued_later(seconds: float) -> int:
+        time.sleep(seconds)
+        return udp_queued(FAR)
 
     def _probe(self, vpn: Vpn, seconds: float, name: str) -> Metrics:
         echoed = self.echo_probe(
