@@ -242,8 +242,8 @@ class VpnLoad(VpnTcp):
     The probe is sent before the flows and beside them, in their namespaces; its time contains the
     path's. The scenario gives the far VPN a CPU of its own: with offloads its end is the costlier
     one. If it is the slower one nevertheless, packets wait in its socket (``far_socket_kbytes``,
-    in the middle), or are dropped there (``udp_drops``). With ``cake_mbit`` the qdisc is cake with that
-    rate, Mbit/s of the packets in the tunnel; 0: the default qdisc.
+    in the middle), or are dropped there (``udp_drops``). With ``cake_mbit`` the qdisc is cake with
+    that rate, Mbit/s of the packets in the tunnel; 0: the default qdisc.
     """
 
     parameters = (
