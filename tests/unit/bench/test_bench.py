@@ -340,7 +340,7 @@ def test_absent_vpns_are_left_out(
 @pytest.mark.parametrize(
     ("name", "program", "package"),
     [
-        ("vpn-rtt", "wireguard-go", "wireguard-go"),
+        ("vpn-published", "wireguard-go", "wireguard-go"),
         ("instructions", "qemu-system-x86_64", "qemu-system-x86"),
         ("tunnel-instructions", "qemu-system-x86_64", "qemu-system-x86"),
     ],
