@@ -234,6 +234,17 @@ def starved(data: dict[str, Any]) -> None:
     data["ready"]["226"] = 1.0
 
 
+def sockets(*found: dict[str, int]) -> Change:
+    """What waits in the reader's sockets: in both samples, or in each."""
+
+    def change(data: dict[str, Any]) -> None:
+        pid = samples(data, "machine")[0]["holders"][0]["pid"]
+        for when, values in zip(("before", "after"), (found * 2)[:2], strict=True):
+            data[f"sockets_{when}"] = {str(pid): {"received": 0, "unsent": 0, **values}}
+
+    return change
+
+
 def older(data: dict[str, Any]) -> None:
     """The driver counts neither what its reader took, nor since when it is stalled."""
     for space in spaces(data):

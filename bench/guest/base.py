@@ -232,6 +232,11 @@ class DeviceCounts:
         return cls(link_counters(name, netns=netns), qdisc_counters(name, netns=netns))
 
     @property
+    def has_queue(self) -> bool:
+        """Whether there is a qdisc that can queue packets."""
+        return self.qdisc.kind != NO_QUEUE
+
+    @property
     def gone(self) -> int:
         """Packets that have left the device: read or dropped."""
         return self.link.tx_packets + self.link.tx_dropped
@@ -302,15 +307,14 @@ def account(
         elsewhere: read from the device, and lost on their further way.
     """
     dropped = after.link.tx_dropped - (before.link.tx_dropped if before else 0)
-    has_queue = after.qdisc.kind != NO_QUEUE
     known = delivered + elsewhere + dropped + after.qdisc.queued + after.qdisc.drops
     return {
         "offered": offered,
         "delivered": delivered,
         "queued": after.qdisc.queued,
-        "lost": dropped if has_queue else 0,
+        "lost": dropped if after.has_queue else 0,
         "qdisc_drops": after.qdisc.drops,
-        "unqueued": 0 if has_queue else dropped,
+        "unqueued": 0 if after.has_queue else dropped,
         "unaccounted": offered - known,
     }
 

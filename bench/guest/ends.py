@@ -172,13 +172,14 @@ class VhostForwarder:
         """Account for packets after the drivers, and for segments after the first qdisc.
 
         The qdisc counts a large packet's segments, but a driver that drops it counts the packet. So
-        each drop may explain up to SEGMENTS_MAX missing segments.
+        each drop may explain up to SEGMENTS_MAX missing segments. noqueue counts nothing.
         """
         forward, reverse = ends
         cpu_ns = self.client.cpu_ns
         end = self.client.end()
         lost = forward.link.tx_dropped
-        missing = forward.qdisc.packets - end.segments
+        queued = forward.qdisc.packets if forward.has_queue else end.segments
+        missing = queued - end.segments
         explained = min(max(missing, lost), SEGMENTS_MAX * lost)
         return {
             "delivered": end.packets,

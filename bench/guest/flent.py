@@ -64,7 +64,8 @@ class Flent(NullVpn):
     """Pings beside uploads, as flent sees them."""
 
     parameters = (
-        "cpus_sleep flows offloads qdisc traffic_cpu txqueuelen vpn_cpu work_ns work_per_kb_ns"
+        "cpus_sleep flows forwarded offloads qdisc traffic_cpu txqueuelen vpn_cpu work_ns "
+        "work_per_kb_ns"
     )
 
     def measure(self, variant: Variant, seconds: float, stack: ExitStack) -> Metrics:

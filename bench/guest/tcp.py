@@ -31,13 +31,18 @@ from bench.guest.ends import (
     wait_until_idle,
 )
 from guestlib.drivers import device_flags
+from guestlib.environment import set_sysctls
 from guestlib.kreader import rates
+from guestlib.namespaces import inside, namespaces
 from guestlib.process import Service, ip_batch
 from guestlib.tundev import IFF_TAP, IFF_TUN
 from lab.variant import Variant
 
 WARM_UP_S = 0.4
 """From the first flow's start to the measured window, seconds: windows open, queues fill."""
+LAN, VETH = "ndc", ("ndlan0", "ndlan1")
+LAN_ADDRESSES = ("198.18.1.1", "198.18.1.2")
+"""Of a gateway's other side: the senders' namespace, and the gateway's device there."""
 WATCHED = 0.95
 """Share of the window, from its start, over which multiflow's forwarder is watched."""
 
@@ -45,6 +50,9 @@ Counts = TypeVar("Counts")
 
 
 class FlowKind(Kind):
+    senders = NETNS[0]
+    """The namespace of flows and probe."""
+
     def set_up_ends(self) -> None:
         for netns, device, index in zip(NETNS, DEVICES, (0, 1), strict=True):
             # Without an IPv6 address the kernel sends no packets of its own.
@@ -52,11 +60,30 @@ class FlowKind(Kind):
             address = f"{ADDRESSES[index]} peer {ADDRESSES[1 - index]}/32"
             self.configure(device, address=address, netns=netns)
 
+    def add_lan(self, stack: ExitStack) -> None:
+        """Move the senders behind a gateway, the first namespace, to which a veth pair leads."""
+        stack.enter_context(namespaces(LAN))
+        ip_batch([f"link add {VETH[0]} netns {LAN} type veth peer name {VETH[1]} netns {NETNS[0]}"])
+        for name, netns, address in zip(VETH, (LAN, NETNS[0]), LAN_ADDRESSES, strict=True):
+            ip_batch(
+                [
+                    f"link set dev {name} addrgenmode none",
+                    f"address add {address}/30 dev {name}",
+                    f"link set dev {name} up",
+                ],
+                netns=netns,
+            )
+        ip_batch([f"route add default via {LAN_ADDRESSES[1]}"], netns=LAN)
+        ip_batch([f"route add default via {ADDRESSES[0]}"], netns=NETNS[1])
+        with inside(NETNS[0]):
+            set_sysctls({"net/ipv4/ip_forward": "1"})
+        self.senders = LAN
+
     def flows(self, seconds: float) -> Service:
         """Return the service that sends TCP flows of a fixed window."""
         buffer = self.case.buffer_bytes
         return self.tcp_flows(
-            NETNS,
+            (self.senders, NETNS[1]),
             ADDRESSES[1],
             cpu=self.case.traffic_cpu,
             flows=self.case.flows,
@@ -81,7 +108,10 @@ class FlowKind(Kind):
         with self.flows(seconds) as flows:
             first = count()
             echoed = self.echo_probe(
-                NETNS, ADDRESSES[1], self.probe_seconds(seconds), cpu=self.case.traffic_cpu
+                (self.senders, NETNS[1]),
+                ADDRESSES[1],
+                self.probe_seconds(seconds),
+                cpu=self.case.traffic_cpu,
             )
             last = count()
             metrics = self.flow_metrics(flows, seconds)
@@ -99,11 +129,14 @@ class NullVpn(FlowKind):
 
     The forwarder does no cryptography. It is a kernel thread: a system call costs 10 us in a
     virtual machine, so a program would hide the driver's cost.
+
+    With ``forwarded``, flows and probe come from a third namespace, by a veth pair and IP
+    forwarding, as through a gateway: the packets in the TUN's qdisc belong to no socket.
     """
 
     parameters = (
-        "buffer_bytes flows probe_interval_us traffic_cpu cpus_sleep offloads qdisc txqueuelen "
-        "vpn_cpu work_ns work_per_kb_ns"
+        "buffer_bytes flows forwarded probe_interval_us traffic_cpu cpus_sleep offloads qdisc "
+        "txqueuelen vpn_cpu work_ns work_per_kb_ns"
     )
 
     def measure(self, variant: Variant, seconds: float, stack: ExitStack) -> Metrics:
@@ -117,6 +150,8 @@ class NullVpn(FlowKind):
             work_per_kb_ns=self.case.work_per_kb_ns,
         )
         self.set_up_ends()
+        if self.case.forwarded:
+            self.add_lan(stack)
         if not self.case.cpus_sleep:
             self.keep_cpus_awake(stack)
         metrics, first, last = self.measure_latency(seconds, forwarder.read)
@@ -139,12 +174,12 @@ class NullVpn(FlowKind):
 class VhostLatency(FlowKind):
     """Latency under load, goodput and retransmits of traffic into a virtual machine.
 
-    Packets have up to 64 kB on their whole way.
+    Packets have up to 64 kB on their whole way; ``forwarded`` as for NullVpn.
     """
 
     parameters = (
-        "buffer_bytes flows probe_interval_us traffic_cpu client_cpu qdisc slots txqueuelen "
-        "work_ns work_per_kb_ns worker_cpu"
+        "buffer_bytes flows forwarded probe_interval_us traffic_cpu client_cpu qdisc slots "
+        "txqueuelen work_ns work_per_kb_ns worker_cpu"
     )
 
     uses_vhost = True
@@ -161,6 +196,8 @@ class VhostLatency(FlowKind):
             worker_cpu=self.case.worker_cpu,
         )
         self.set_up_ends()
+        if self.case.forwarded:
+            self.add_lan(stack)
         self.keep_cpus_awake(stack)
         metrics, first, last = self.measure_latency(seconds, forwarder.client.counts)
         remove_addresses()
@@ -250,10 +287,14 @@ class Tcp(FlowKind):
 
 
 def _drops(ends: Ends) -> Metrics:
-    """Return the drops of the data senders' device, and of the ACK senders' (``lost_back``)."""
+    """Return the drops of the data senders' device, and of the ACK senders' (``lost_back``).
+
+    Those that no driver can avoid are ``unqueued``.
+    """
     forward, reverse = ends
     return {
-        "lost": forward.link.tx_dropped,
+        "lost": forward.link.tx_dropped if forward.has_queue else 0,
+        "unqueued": 0 if forward.has_queue else forward.link.tx_dropped,
         "lost_back": reverse.link.tx_dropped,
         "qdisc_drops": forward.qdisc.drops + reverse.qdisc.drops,
         "requeues": forward.qdisc.requeues,

@@ -26,6 +26,7 @@ from guestlib.process import finished, in_netns, ip_batch, netns_path, tool
 from guestlib.tundev import opened_flags
 from guestlib.vpns import FAR, KINDS, NEAR, VETH, End, Options, Vpn, tunnel
 from lab.variant import Variant
+from nodrop.host.sockets import waiting
 
 LIBRARY = "backpressure.so"
 """In LAB_BIN: adds upstream's flag when a VPN opens its device (LD_PRELOAD)."""
@@ -59,12 +60,6 @@ def udp_drops(end: End) -> int:
     """Return the drops of an end's UDP sockets, for lack of buffer space or otherwise, packets."""
     counters = parse_snmp(tool(in_netns(end.netns, ["cat", "/proc/net/snmp"])), "Udp")
     return counters["InErrors"] + counters["SndbufErrors"]
-
-
-def udp_queued(end: End) -> int:
-    """Return what waits in an end's UDP sockets to be received, bytes of memory."""
-    rows = tool(in_netns(end.netns, ["cat", "/proc/net/udp"])).splitlines()[1:]
-    return sum(int(row.split()[4].partition(":")[2], 16) for row in rows)
 
 
 class VpnKind(Kind):
@@ -241,13 +236,14 @@ class VpnLoad(VpnTcp):
 
     The probe is sent before the flows and beside them, in their namespaces; its time contains the
     path's. The scenario gives the far VPN a CPU of its own: with offloads its end is the costlier
-    one. If it is the slower one nevertheless, packets wait in its socket (``far_socket_kbytes``,
-    in the middle), or are dropped there (``udp_drops``). With ``cake_mbit`` the qdisc is cake with
-    that rate, Mbit/s of the packets in the tunnel; 0: the default qdisc.
+    one. If it is the slower one nevertheless, packets wait in its sockets (``far_socket_kbytes``,
+    unread in the middle of the window), or are dropped there (``udp_drops``).
+    ``near_socket_kbytes`` is what the near one has sent and has not left its sockets then. With
+    ``cake`` the qdisc is cake with these options; "": the default qdisc.
     """
 
     parameters = (
-        "cake_mbit far_cpu flows near_cpu probe_interval_us receiver_cpu rtt_ms sender_cpu "
+        "cake far_cpu flows near_cpu probe_interval_us receiver_cpu rtt_ms sender_cpu "
         "txqueuelen vpn warm_up_s"
     )
     offloads = True
@@ -255,8 +251,8 @@ class VpnLoad(VpnTcp):
     def configure_end(self, near: End) -> DeviceCounts:
         lines = [f"link set dev {near.device} txqueuelen {self.case.txqueuelen}"]
         ip_batch(lines, netns=near.netns)
-        if rate := self.case.cake_mbit:
-            command = f"tc qdisc replace dev {near.device} root cake bandwidth {rate}mbit"
+        if self.case.cake:
+            command = f"tc qdisc replace dev {near.device} root cake {self.case.cake}"
             tool(in_netns(near.netns, command.split()))
         return DeviceCounts.of(near.device, near.netns)
 
@@ -265,14 +261,20 @@ class VpnLoad(VpnTcp):
 
     def measure_beside(self, vpn: Vpn, seconds: float) -> Metrics:
         with ThreadPoolExecutor(1) as pool:
-            queued = pool.submit(self._queued_later, seconds / 2)
+            queued = pool.submit(self._queued_later, vpn, seconds / 2)
             found = self._probe(vpn, self.probe_seconds(seconds), "latency")
-            return found | {"far_socket_kbytes": queued.result() / 1e3}
+            return found | queued.result()
 
     @staticmethod
-    def _queued_later(seconds: float) -> int:
+    def _queued_later(vpn: Vpn, seconds: float) -> Metrics:
         time.sleep(seconds)
-        return udp_queued(FAR)
+        near, far = (waiting(process.pid) for process in (vpn.near, vpn.far))
+        if not (near and far):
+            raise GuestError(f"{vpn.name}'s sockets cannot be asked")
+        return {
+            "near_socket_kbytes": near.unsent / 1e3,
+            "far_socket_kbytes": far.received / 1e3,
+        }
 
     def _probe(self, vpn: Vpn, seconds: float, name: str) -> Metrics:
         echoed = self.echo_probe(

@@ -25,7 +25,8 @@ _MANY_DROPS = 0.002
 _SHORT_US = 20_000
 """A target of fq_codel below which dozens of TCP flows lose throughput."""
 _LONG_PACKETS = 1000
-_LONG_MS = 20.0
+LONG_MS = 20.0
+"""A delay worth a finding."""
 _RETRY_MS = 1000.0
 """TCP's first timeout (RFC 6298), after which it sends again what only waits."""
 _NOT_THAT_SLOW = "# unless its output is that slow: see what it waits for in /proc/PID/wchan"
@@ -283,7 +284,7 @@ def delay(observation: Observation, link: DeviceChange) -> Verdict | None:
         }
     numbers = {key: value for key, value in waits.items() if value is not None}
     numbers |= {"queue": worst.now.index, "taken_packets_per_s": worst.taken_s}
-    if _least_ms(worst) < _LONG_MS:
+    if _least_ms(worst) < LONG_MS:
         return ok(seen, **numbers)
     cost, fix = _remedy(observation, link, worst)
     judge = warn if worst.reader_sets_pace and _least_ms(worst) >= _RETRY_MS else note

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +15,7 @@ from nodrop.host.counters import Counters, Counts, by_cause, total, wait_ms
 from nodrop.host.model import Device, Host, Qdisc, Queue
 from nodrop.host.procfs import Holder, Thread, read_threads, ready_threads
 from nodrop.host.read import Raw, build, read
+from nodrop.host.sockets import Waiting, waiting
 from nodrop.host.system import System
 
 _NOMINAL_MBITS = 100.0
@@ -291,6 +292,8 @@ class Observation:
             empty: not polled.
         only: names and patterns of the selected devices; empty: all.
         host_holders: processes that have the drivers' device nodes open, in any namespace.
+        sockets_before, sockets: pid -> what waits in its sockets, of the processes that have a
+            device open and could be asked.
     """
 
     before: Host
@@ -301,6 +304,8 @@ class Observation:
     ready: dict[int, float]
     only: frozenset[str]
     host_holders: Sequence[Holder]
+    sockets_before: Mapping[int, Waiting]
+    sockets: Mapping[int, Waiting]
 
     @property
     def seconds(self) -> float:
@@ -327,6 +332,27 @@ class Observation:
 
     def _selected(self) -> list[Device]:
         return [device for device in self.before.devices if device.named(self.only)]
+
+    def standing(self, device: Device) -> Waiting | None:
+        """Return what waited in both samples in the sockets of a device's readers, at least.
+
+        Returns:
+            None: no reader could be asked.
+        """
+        pids = [owner.pid for owner in device.owners]
+        pairs = [
+            (self.sockets_before[pid], self.sockets[pid])
+            for pid in pids
+            if pid in self.sockets_before and pid in self.sockets
+        ]
+        return (
+            Waiting(
+                received=sum(min(before.received, now.received) for before, now in pairs),
+                unsent=sum(min(before.unsent, now.unsent) for before, now in pairs),
+            )
+            if pairs
+            else None
+        )
 
     def loads(self, device: Device) -> list[ThreadLoad]:
         """Return the loads of the threads of a device's readers, the busiest first."""
@@ -374,6 +400,7 @@ class Record:
 
     Attributes:
         ready: tid -> share of the polls at which the thread was runnable or running.
+        sockets_before, sockets_after: as in Observation.
     """
 
     before: Raw
@@ -382,6 +409,8 @@ class Record:
     threads_after: list[Thread]
     ready: dict[int, float]
     system: System
+    sockets_before: dict[int, Waiting] = field(default_factory=dict)
+    sockets_after: dict[int, Waiting] = field(default_factory=dict)
 
     def observation(self, only: frozenset[str] = frozenset()) -> Observation:
         """Return the input of the checks.
@@ -398,11 +427,18 @@ class Record:
             ready=self.ready,
             only=only,
             host_holders=self.after.machine.holders,
+            sockets_before=self.sockets_before,
+            sockets=self.sockets_after,
         )
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Record:
+        sockets = {
+            when: {int(pid): Waiting(**found) for pid, found in data.get(when, {}).items()}
+            for when in ("sockets_before", "sockets_after")
+        }
         return cls(
+            **sockets,
             before=Raw.from_json(data["before"]),
             after=Raw.from_json(data["after"]),
             threads_before=[Thread(**thread) for thread in data["threads_before"]],
@@ -431,7 +467,7 @@ def record(
     before = read(netns, everywhere=everywhere)
     check(before)
     pids = [holder.pid for holder in before.machine.holders if holder.links]
-    threads_before = read_threads(pids)
+    threads_before, sockets_before = read_threads(pids), _waiting(pids)
     started = time.monotonic()
     ready: Counter[int] = Counter()
     polls = 0
@@ -447,4 +483,10 @@ def record(
         threads_after=read_threads(pids),
         ready={tid: count / max(polls, 1) for tid, count in ready.items()},
         system=host_system.read(),
+        sockets_before=sockets_before,
+        sockets_after=_waiting(pids),
     )
+
+
+def _waiting(pids: Sequence[int]) -> dict[int, Waiting]:
+    return {pid: found for pid in pids if (found := waiting(pid))}

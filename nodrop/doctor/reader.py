@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator, Sequence
 
 from nodrop.doctor import fixes
-from nodrop.doctor.device import readers_text
+from nodrop.doctor.device import LONG_MS, readers_text
 from nodrop.doctor.findings import RING, Verdict, fail, note, ok, skipped, warn
 from nodrop.doctor.observation import DeviceChange, Observation, QueueChange, ThreadLoad
+from nodrop.host.counters import wait_ms
 from nodrop.host.model import Owner
 from nodrop.host.procfs import POLICIES
 from nodrop.proc import join
@@ -25,6 +26,11 @@ _LISTED = 5
 _IDLE_POLICY, _BATCH_POLICY = 5, 3
 VCPU = re.compile(r"CPU \d+/|vcpu\d|fc_vcpu")
 """Names of threads that run a guest's vCPUs and do not read the device."""
+_NOISE_BYTES = 64_000
+"""What may wait in a socket at any time, such as a few GSO packets."""
+_NO_DRIVER = "no driver can shorten that queue, nor can a qdisc without a rate"
+_SHAPED = 0.9
+"""Of the rate at which packets pass: a shaper that has the queue."""
 _WIREGUARD = frozenset({"wireguard-go", "boringtun", "boringtun-cli", "tailscaled"})
 
 
@@ -237,6 +243,51 @@ def reader_saturated(observation: Observation, link: DeviceChange) -> Verdict | 
         "# reduce the work per packet (cipher, offloads, a larger MTU), or use more queues",
         run_share=busiest.run,
     )
+
+
+@RING("vpn-queue")
+def vpn_queue(observation: Observation, link: DeviceChange) -> Verdict | None:
+    """Packets wait in the sockets of the program that reads, where no TUN device has a say."""
+    device, found = link.now, observation.standing(link.now)
+    guest = device.vhost or any(VCPU.match(load.thread.name) for load in observation.loads(device))
+    if not device.queues or device.direct or guest or not found:
+        return None
+    received_s = link.increase.link.get("rx_bytes", 0) / link.seconds
+    numbers: dict[str, float] = {"received_bytes": found.received, "unsent_bytes": found.unsent}
+    who = readers_text(link, [])
+    if _waits(found.unsent, link.bytes_s):
+        return note(
+            f"{who} has {found.unsent / 1e3:,.0f} kB unsent in its sockets, "
+            f"{_up_to(found.unsent, link.bytes_s, link.seconds)}",
+            _NO_DRIVER,
+            "# a rate a little below that of now, so that packets wait in the device's qdisc:",
+            f"# {fixes.inside(device, *_cake(device.name, link.bytes_s))}",
+            **numbers,
+        )
+    if _waits(found.received, received_s):
+        return note(
+            f"{who} has {found.received / 1e3:,.0f} kB unread in its sockets, "
+            f"{_up_to(found.received, received_s, link.seconds)}: its other end sends faster",
+            _NO_DRIVER,
+            "# at the other end, so that packets wait in a qdisc there:",
+            f"# {join(*_cake('DEV', received_s))}",
+            **numbers,
+        )
+    return ok("little waits in the sockets of its program", **numbers)
+
+
+def _waits(size: int, bytes_s: float) -> bool:
+    return size >= _NOISE_BYTES and (wait_ms(size, bytes_s) or LONG_MS) >= LONG_MS
+
+
+def _up_to(size: int, bytes_s: float, seconds: float) -> str:
+    wait = wait_ms(size, bytes_s)
+    return f"for at least {seconds:.1f} s" if wait is None else f"up to {wait:,.0f} ms"
+
+
+def _cake(name: str, bytes_s: float) -> list[str]:
+    rate = f"{_SHAPED * bytes_s * 8 / 1e3:.0f}kbit" if bytes_s else "RATE"
+    return ["tc", "qdisc", "replace", "dev", name, "root", "cake", "bandwidth", rate]
 
 
 def _owner(link: DeviceChange, load: ThreadLoad) -> Owner:

@@ -32,12 +32,19 @@ CASES: dict[str, scenario.Matrix] = {
     "shaping-shares": {"bottleneck": ["shaper"], "qdisc": ["htb-own"]},
     "tap-qdiscs": {"qdisc": ["noqueue", "pfifo_fast"], "senders": [2], "reader_cpu": [1]},
     "tcp": {"reader": ["vhost", "user"], "flows": [2]},
-    "vhost-latency": {"txqueuelen": [500]},
+    "nullvpn-forwarded": {"flows": [2]},
+    "vhost-latency-forwarded": {"flows": [1]},
+    "vhost-latency-noqueue": {"qdisc": ["noqueue", "fq_codel"]},
     "vhost-qdiscs": {"qdisc": ["noqueue", "pfifo_fast"], "senders": [2], "worker_cpu": [-1]},
     "vhost-unpinned": {"qdisc": ["pfifo_fast"], "senders": [2]},
     "vpn": {"vpn": [*PACKAGED], "txqueuelen": [10], "rtt_ms": [20], "warm_up_s": [1]},
     "vpn-video": {"txqueuelen": [25]},
-    "vpns": {"vpn": [*PACKAGED], "flows": [2], "warm_up_s": [1]},
+    "vpns": {
+        "vpn": [*PACKAGED],
+        "flows": [2],
+        "warm_up_s": [1],
+        "cake": ["", "bandwidth 60mbit"],
+    },
 }
 """Scenario -> the matrix of its few cases here."""
 
