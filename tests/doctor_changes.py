@@ -240,7 +240,9 @@ def sockets(*found: dict[str, int]) -> Change:
     def change(data: dict[str, Any]) -> None:
         pid = samples(data, "machine")[0]["holders"][0]["pid"]
         for when, values in zip(("before", "after"), (found * 2)[:2], strict=True):
-            data[f"sockets_{when}"] = {str(pid): {"received": 0, "unsent": 0, **values}}
+            data[f"sockets_{when}"] = {
+                str(pid): {"unread": 0, "unsent": 0, "unacknowledged": 0, **values}
+            }
 
     return change
 

@@ -178,8 +178,7 @@ class VhostForwarder:
         cpu_ns = self.client.cpu_ns
         end = self.client.end()
         lost = forward.link.tx_dropped
-        queued = forward.qdisc.packets if forward.has_queue else end.segments
-        missing = queued - end.segments
+        missing = forward.qdisc.packets - end.segments if forward.has_queue else lost
         explained = min(max(missing, lost), SEGMENTS_MAX * lost)
         return {
             "delivered": end.packets,

@@ -93,7 +93,7 @@ class Flent(NullVpn):
         with Service(in_netns(NETNS[1], [*cpu, SHIM.name, "-s"]), announces=False):
             first = count()
             limit = seconds + 2 * DELAY_S + START_S + END_GRACE_S
-            output = tool(in_netns(NETNS[0], command), timeout=limit)
+            output = tool(in_netns(self.senders, command), timeout=limit)
             last = count()
         made = {*folder.iterdir()} - before
         if not made:

@@ -238,8 +238,9 @@ class VpnLoad(VpnTcp):
     path's. The scenario gives the far VPN a CPU of its own: with offloads its end is the costlier
     one. If it is the slower one nevertheless, packets wait in its sockets (``far_socket_kbytes``,
     unread in the middle of the window), or are dropped there (``udp_drops``).
-    ``near_socket_kbytes`` is what the near one has sent and has not left its sockets then. With
-    ``cake`` the qdisc is cake with these options; "": the default qdisc.
+    ``near_socket_kbytes`` is what is in the near one's then: unsent by UDP, or sent by TCP and not
+    acknowledged. UDP's is memory, more than the packets' bytes. With ``cake`` the qdisc is cake
+    with these options; "": the default qdisc.
     """
 
     parameters = (
@@ -272,8 +273,8 @@ class VpnLoad(VpnTcp):
         if not (near and far):
             raise GuestError(f"{vpn.name}'s sockets cannot be asked")
         return {
-            "near_socket_kbytes": near.unsent / 1e3,
-            "far_socket_kbytes": far.received / 1e3,
+            "near_socket_kbytes": (near.unsent + near.unacknowledged) / 1e3,
+            "far_socket_kbytes": far.unread / 1e3,
         }
 
     def _probe(self, vpn: Vpn, seconds: float, name: str) -> Metrics:

@@ -178,6 +178,10 @@ class DeviceChange:
     def qdisc_drops(self) -> int:
         return self.increase.qdisc.get("drops", 0)
 
+    def mbit_s(self, size: int) -> float:
+        """Return a number of bytes as a rate, Mbit/s."""
+        return size * 8 / self.seconds / 1e6
+
     def rate(self, packets: int) -> str:
         """Return a number of packets as a rate: ``120/s``."""
         return f"{packets / self.seconds:,.0f}/s"
@@ -337,22 +341,19 @@ class Observation:
         """Return what waited in both samples in the sockets of a device's readers, at least.
 
         Returns:
-            None: no reader could be asked.
+            None: that is not known, or they have other devices open, too.
         """
         pids = [owner.pid for owner in device.owners]
-        pairs = [
-            (self.sockets_before[pid], self.sockets[pid])
-            for pid in pids
-            if pid in self.sockets_before and pid in self.sockets
-        ]
-        return (
-            Waiting(
-                received=sum(min(before.received, now.received) for before, now in pairs),
-                unsent=sum(min(before.unsent, now.unsent) for before, now in pairs),
-            )
-            if pairs
-            else None
-        )
+        both = self.sockets_before.keys() & self.sockets.keys()
+        if not pids or any(pid not in both or self._devices[pid] > 1 for pid in pids):
+            return None
+        least = (self.sockets_before[pid].least(self.sockets[pid]) for pid in pids)
+        return sum(least, Waiting())
+
+    @cached_property
+    def _devices(self) -> Counter[int]:
+        """Process -> the number of devices that it has open."""
+        return Counter(owner.pid for device in self.host.devices for owner in device.owners)
 
     def loads(self, device: Device) -> list[ThreadLoad]:
         """Return the loads of the threads of a device's readers, the busiest first."""
@@ -466,8 +467,10 @@ def record(
     """
     before = read(netns, everywhere=everywhere)
     check(before)
-    pids = [holder.pid for holder in before.machine.holders if holder.links]
-    threads_before, sockets_before = read_threads(pids), _waiting(pids)
+    holders = before.machine.holders
+    pids = [holder.pid for holder in holders if holder.links]
+    programs = [holder.pid for holder in holders if holder.tun and not holder.vhost]
+    threads_before, sockets_before = read_threads(pids), _waiting(programs)
     started = time.monotonic()
     ready: Counter[int] = Counter()
     polls = 0
@@ -484,7 +487,7 @@ def record(
         ready={tid: count / max(polls, 1) for tid, count in ready.items()},
         system=host_system.read(),
         sockets_before=sockets_before,
-        sockets_after=_waiting(pids),
+        sockets_after=_waiting(programs),
     )
 
 

@@ -27,10 +27,10 @@ _IDLE_POLICY, _BATCH_POLICY = 5, 3
 VCPU = re.compile(r"CPU \d+/|vcpu\d|fc_vcpu")
 """Names of threads that run a guest's vCPUs and do not read the device."""
 _NOISE_BYTES = 64_000
-"""What may wait in a socket at any time, such as a few GSO packets."""
-_NO_DRIVER = "no driver can shorten that queue, nor can a qdisc without a rate"
-_SHAPED = 0.9
-"""Of the rate at which packets pass: a shaper that has the queue."""
+"""What may wait in sockets at any time."""
+_BESIDE_BYTES = 700
+"""Memory of a packet in a socket besides its own bytes, at least."""
+_MOVING_BYTES_S = 10_000.0
 _WIREGUARD = frozenset({"wireguard-go", "boringtun", "boringtun-cli", "tailscaled"})
 
 
@@ -247,47 +247,65 @@ def reader_saturated(observation: Observation, link: DeviceChange) -> Verdict | 
 
 @RING("vpn-queue")
 def vpn_queue(observation: Observation, link: DeviceChange) -> Verdict | None:
-    """Packets wait in the sockets of the program that reads, where no TUN device has a say."""
+    """Packets wait in the sockets of the program that reads, where its device has no say."""
     device, found = link.now, observation.standing(link.now)
-    guest = device.vhost or any(VCPU.match(load.thread.name) for load in observation.loads(device))
-    if not device.queues or device.direct or guest or not found:
+    if device.vhost or device.direct or not found:
         return None
-    received_s = link.increase.link.get("rx_bytes", 0) / link.seconds
-    numbers: dict[str, float] = {"received_bytes": found.received, "unsent_bytes": found.unsent}
+    now = link.increase.link
+    unread_ms = _socket_ms(found.unread, now.get("rx_bytes"), now.get("rx_packets"), link)
+    unsent_ms = _socket_ms(found.unsent, now.get("tx_bytes"), now.get("tx_packets"), link)
+    known = {"unread_wait_ms": unread_ms, "unsent_wait_ms": unsent_ms}
+    numbers: dict[str, float] = {name: ms for name, ms in known.items() if ms is not None}
+    if not numbers:
+        return None
+    numbers |= {
+        "unread_bytes": found.unread,
+        "unsent_bytes": found.unsent,
+        "unacknowledged_bytes": found.unacknowledged,
+    }
     who = readers_text(link, [])
-    if _waits(found.unsent, link.bytes_s):
+    if (unread_ms or 0.0) >= max(unsent_ms or 0.0, LONG_MS):
         return note(
-            f"{who} has {found.unsent / 1e3:,.0f} kB unsent in its sockets, "
-            f"{_up_to(found.unsent, link.bytes_s, link.seconds)}",
-            _NO_DRIVER,
-            "# a rate a little below that of now, so that packets wait in the device's qdisc:",
-            f"# {fixes.inside(device, *_cake(device.name, link.bytes_s))}",
+            f"{who} left {found.unread / 1e3:,.0f} kB unread in its sockets, up to "
+            f"{unread_ms:,.0f} ms",
+            "it is slower than its other end sends, and no TUN driver can shorten that queue",
+            *_shaped("at the other end", "DEV", link.mbit_s(now["rx_bytes"])),
             **numbers,
         )
-    if _waits(found.received, received_s):
+    if (unsent_ms or 0.0) >= LONG_MS:
         return note(
-            f"{who} has {found.received / 1e3:,.0f} kB unread in its sockets, "
-            f"{_up_to(found.received, received_s, link.seconds)}: its other end sends faster",
-            _NO_DRIVER,
-            "# at the other end, so that packets wait in a qdisc there:",
-            f"# {join(*_cake('DEV', received_s))}",
+            f"{who} has {found.unsent / 1e3:,.0f} kB in its sockets that a lower device has not "
+            f"sent, up to {unsent_ms:,.0f} ms",
+            "that queue is below the tunnel, and no TUN driver can shorten it",
+            *_shaped("here", device.name, link.mbit_s(now["tx_bytes"])),
             **numbers,
         )
     return ok("little waits in the sockets of its program", **numbers)
 
 
-def _waits(size: int, bytes_s: float) -> bool:
-    return size >= _NOISE_BYTES and (wait_ms(size, bytes_s) or LONG_MS) >= LONG_MS
+def _socket_ms(
+    memory: int, size: int | None, packets: int | None, link: DeviceChange
+) -> float | None:
+    """Return how long what is in sockets waits at most, ms; None: too little passes to tell.
+
+    Args:
+        memory: bytes.
+        size, packets: that passed the device in that direction between the samples.
+    """
+    if not size or not packets or size / link.seconds < _MOVING_BYTES_S:
+        return None
+    if memory < _NOISE_BYTES:
+        return 0.0
+    mean = size / packets
+    return wait_ms(round(memory * mean / (mean + _BESIDE_BYTES)), size / link.seconds)
 
 
-def _up_to(size: int, bytes_s: float, seconds: float) -> str:
-    wait = wait_ms(size, bytes_s)
-    return f"for at least {seconds:.1f} s" if wait is None else f"up to {wait:,.0f} ms"
-
-
-def _cake(name: str, bytes_s: float) -> list[str]:
-    rate = f"{_SHAPED * bytes_s * 8 / 1e3:.0f}kbit" if bytes_s else "RATE"
-    return ["tc", "qdisc", "replace", "dev", name, "root", "cake", "bandwidth", rate]
+def _shaped(where: str, name: str, mbit_s: float) -> tuple[str, str]:
+    words = ("tc", "qdisc", "replace", "dev", name, "root", "cake", "bandwidth", "RATE")
+    return (
+        f"# {where}, a RATE below the {mbit_s:,.3g} Mbit/s of now keeps that queue in a qdisc:",
+        f"# {join(*words)}",
+    )
 
 
 def _owner(link: DeviceChange, load: ThreadLoad) -> Owner:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import re
@@ -14,18 +15,20 @@ from dataclasses import replace
 from pathlib import Path
 
 from nodrop.host import procfs
-from nodrop.host.procfs import DIRECTORY, Holder, content
+from nodrop.host.procfs import Holder, content
 
 # For a process with another root directory, the paths begin with that directory.
 _TUN = "/dev/net/tun"
 _VHOST = "/dev/vhost-"
 _TAP = re.compile(r".*/dev/tap(?P<ifindex>[0-9]+)")
 _TUNGETDEVNETNS = 0x54E3
+_PIDFD_GETFD = 438
 _EPOLL = "anon_inode:[eventpoll]"
 _WATCHED = re.compile(r"^tfd: *(?P<file>\d+) events: *(?P<events>[0-9a-f]+) ", re.MULTILINE)
 _EPOLLIN, _EPOLLET = 1, 1 << 31
 OWNERS_S = 10.0
 """Usual time limit for inspecting all processes, seconds: one may have millions of files open."""
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _GONE = (FileNotFoundError, ProcessLookupError)
 
 
@@ -50,7 +53,7 @@ def find(proc: Path = Path("/proc"), limit_s: float | None = None) -> tuple[list
             hidden += len(pids) - index
             break
         try:
-            fd = os.open(f"{proc}/{pid}/fd", DIRECTORY)
+            fd = os.open(f"{proc}/{pid}/fd", _DIRECTORY)
             try:
                 holder = _holder(fd, pid, end)
             finally:
@@ -208,7 +211,7 @@ def _answers(pid: int, names: set[str]) -> dict[str, int]:
     with suppress(OSError), ExitStack() as stack:
         process = os.pidfd_open(pid)
         stack.callback(os.close, process)
-        fd = os.open(f"/proc/{pid}/fd", DIRECTORY)
+        fd = os.open(f"/proc/{pid}/fd", _DIRECTORY)
         stack.callback(os.close, fd)
         for number in os.listdir(fd) if procfs.answers(fd) else ():
             with suppress(OSError):
@@ -224,8 +227,14 @@ def _device_netns(process: int, number: int) -> int:
 
     Only the driver knows it, so the file is duplicated for two system calls.
     """
-    with procfs.borrowed(process, number) as file:
-        space = fcntl.ioctl(file, _TUNGETDEVNETNS)
+    libc = ctypes.CDLL(None, use_errno=True)
+    borrowed = libc.syscall(_PIDFD_GETFD, process, number, 0)
+    if borrowed < 0:
+        raise OSError(ctypes.get_errno(), "pidfd_getfd")
+    try:
+        space = fcntl.ioctl(borrowed, _TUNGETDEVNETNS)
+    finally:
+        os.close(borrowed)
     try:
         return os.fstat(space).st_ino
     finally:

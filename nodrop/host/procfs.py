@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -19,8 +18,6 @@ _ID = re.compile(r"(?:(?P<by>.*)[-:])?(?P<id>[0-9a-f]{64})(?:\.scope)?")
 _RUNTIMES = {"docker": "docker", "libpod": "podman"}
 _VM = re.compile(r"/(?:machine-)?qemu-[0-9]+-([^/]+)\.(?:scope|libvirt-qemu)(?:/|$)")
 _DROPPED = re.compile("[^0-9A-Za-z]")  # libvirt removes these from a domain's name
-_PIDFD_GETFD = 438
-DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 CAP_NET_ADMIN, CAP_SYS_MODULE = 12, 16
 _KERNEL = 0x4000 | 0x200000
 """PF_USER_WORKER and PF_KTHREAD: threads that only run kernel code."""
@@ -215,27 +212,6 @@ def answers(fd: int) -> bool:
 
 def _trusted(user: int) -> bool:
     return user == os.geteuid() or any(user in users for users in _SYSTEM_USERS)
-
-
-@contextmanager
-def borrowed(process: int, number: int) -> Iterator[int]:
-    """Duplicate a process's file for a few system calls.
-
-    Args:
-        process: its pidfd.
-        number: the file's descriptor there.
-
-    Raises:
-        OSError: the process ended or may not be traced, or the file is closed.
-    """
-    libc = ctypes.CDLL(None, use_errno=True)
-    file = libc.syscall(_PIDFD_GETFD, process, number, 0)
-    if file < 0:
-        raise OSError(ctypes.get_errno(), "pidfd_getfd")
-    try:
-        yield file
-    finally:
-        os.close(file)
 
 
 def read_threads(pids: Iterable[int], proc: Path = Path("/proc")) -> list[Thread]:

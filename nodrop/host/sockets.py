@@ -1,97 +1,87 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What waits in the sockets of a process: a VPN's queue behind its device, or before it."""
+"""What waits in the sockets of a process, from /proc: a VPN's queues beside its device's."""
 
 from __future__ import annotations
 
-import fcntl
 import os
-import socket
-import struct
-import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import astuple, dataclass
+from itertools import islice
+from operator import add
 from pathlib import Path
 
-from nodrop.host import procfs
-
-_SO_MEMINFO = 55
-_MEMINFO = struct.Struct("=9I")
-_RMEM, _WMEM = 0, 2
-"""Of it: SK_MEMINFO_RMEM_ALLOC, SK_MEMINFO_WMEM_ALLOC."""
-_SIOCINQ, _SIOCOUTQNSD = 0x541B, 0x894B
-_SOCKETS = 1024
-"""Sockets of a process that are asked; a proxy may have tens of thousands."""
+_TABLES = ("udp", "udp6", "tcp", "tcp6")
+_QUEUES, _STATE, _INODE = 4, 3, 9
+"""Columns of these tables in /proc/PID/net."""
+_LISTEN = "0A"
+"""A state in which TCP counts connections, not bytes."""
+_MOST = 1 << 16
+"""Files of a process, and rows of a table, that are read; a proxy may have more."""
+_GUEST = "anon_inode:kvm-vm"
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """What waits in the UDP, raw and TCP sockets of a process.
+    """What waits in the UDP and TCP sockets of a process.
 
-    UDP and raw sockets count memory: up to a few times the packets' bytes, and while a queue stays
-    up to a quarter of the buffer more.
+    UDP's figures are memory: a packet takes some 700 bytes and more besides its own.
 
     Attributes:
-        received: what the process has not read yet, bytes.
-        unsent: what it has sent and TCP has not, or what waits in the qdisc or the driver of a
-            lower device, bytes.
+        unread: what has arrived, and the process has not read, bytes.
+        unsent: what it has sent by UDP, and waits for a lower device, bytes.
+        unacknowledged: what it has sent by TCP, and the other end has not acknowledged, bytes: what
+            is on the path, too.
     """
 
-    received: int = 0
+    unread: int = 0
     unsent: int = 0
+    unacknowledged: int = 0
+
+    def least(self, other: Waiting) -> Waiting:
+        """Return what waited at both times, at least."""
+        return Waiting(*map(min, astuple(self), astuple(other)))
+
+    def __add__(self, other: Waiting) -> Waiting:
+        return Waiting(*map(add, astuple(self), astuple(other)))
 
 
 def waiting(pid: int, proc: Path = Path("/proc")) -> Waiting | None:
-    """Return what waits in a process's first _SOCKETS sockets; None: it cannot be asked.
+    """Return what waits in a process's sockets in its namespace.
 
-    Its sockets are duplicated for a few system calls, which takes the right to trace it.
+    Returns:
+        None: it ended, may not be inspected, or runs a virtual machine.
     """
-    with suppress(OSError), ExitStack() as stack:
-        process = os.pidfd_open(pid)
-        stack.callback(os.close, process)
-        fd = os.open(f"{proc}/{pid}/fd", procfs.DIRECTORY)
-        stack.callback(os.close, fd)
-        if procfs.answers(fd):
-            parts = [_ask(process, number) for number in list(_sockets(fd))[:_SOCKETS]]
-            received = sum(part.received for part in parts)
-            return Waiting(received, sum(part.unsent for part in parts))
+    with suppress(OSError):
+        links = [*islice(_links(f"{proc}/{pid}/fd"), _MOST)]
+        if _GUEST in links:
+            return None
+        own = {link[8:-1] for link in links if link.startswith("socket:[")}
+        unread = unsent = unacknowledged = 0
+        for table in _TABLES if own else ():
+            for state, sent, received in _queues(f"{proc}/{pid}/net/{table}", own):
+                if table.startswith("udp"):
+                    unsent += sent
+                    unread += received
+                elif state != _LISTEN:
+                    unacknowledged += sent
+                    unread += received
+        return Waiting(unread, unsent, unacknowledged)
     return None
 
 
-def _sockets(fd: int) -> Iterator[int]:
-    for number in os.listdir(fd):
-        with suppress(FileNotFoundError):
-            if os.readlink(number, dir_fd=fd).startswith("socket:"):
-                yield int(number)
+def _links(folder: str) -> Iterator[str]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):
+                yield os.readlink(entry.path)
 
 
-def _ask(process: int, number: int) -> Waiting:
-    """Return what waits in a process's socket; nothing if it is closed by now, or a listener.
-
-    Raises:
-        PermissionError: the process may not be traced.
-    """
-    try:
-        with procfs.borrowed(process, number) as file:
-            asked = socket.socket(fileno=file)
-            try:
-                return _queues(asked)
-            finally:
-                asked.detach()
-    except PermissionError:
-        raise
-    except OSError:
-        return Waiting()
-
-
-def _queues(asked: socket.socket) -> Waiting:
-    if asked.family not in (socket.AF_INET, socket.AF_INET6):
-        return Waiting()
-    if asked.type == socket.SOCK_STREAM:
-        return Waiting(*(_number(asked, request) for request in (_SIOCINQ, _SIOCOUTQNSD)))
-    memory = _MEMINFO.unpack(asked.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size))
-    return Waiting(received=memory[_RMEM], unsent=memory[_WMEM])
-
-
-def _number(asked: socket.socket, request: int) -> int:
-    return int.from_bytes(fcntl.ioctl(asked.fileno(), request, bytes(4)), sys.byteorder)
+def _queues(path: str, inodes: set[str]) -> Iterator[tuple[str, int, int]]:
+    """Yield state, send queue and receive queue of some sockets; nothing without IPv6."""
+    with suppress(FileNotFoundError), open(path, encoding="ascii") as rows:
+        for row in islice(rows, 1, _MOST):
+            columns = row.split()
+            if columns[_INODE] in inodes:
+                sent, _, received = columns[_QUEUES].partition(":")
+                yield columns[_STATE], int(sent, 16), int(received, 16)
