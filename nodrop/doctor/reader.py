@@ -268,8 +268,8 @@ def vpn_queue(observation: Observation, link: DeviceChange) -> Verdict | None:
         return note(
             f"{who} left {found.unread / 1e3:,.0f} kB unread in its sockets, up to "
             f"{unread_ms:,.0f} ms",
-            "it is slower than its other end sends, and no TUN driver can shorten that queue",
-            *_shaped("at the other end", "DEV", link.mbit_s(now["rx_bytes"])),
+            "it is slower than its far end sends, and no TUN driver can shorten that queue",
+            *_shaped("at the far end", "DEV", link.mbit_s(now["rx_bytes"])),
             **numbers,
         )
     if (unsent_ms or 0.0) >= LONG_MS:
@@ -301,10 +301,10 @@ def _socket_ms(
 
 
 def _shaped(where: str, name: str, mbit_s: float) -> tuple[str, str]:
-    words = ("tc", "qdisc", "replace", "dev", name, "root", "cake", "bandwidth", "RATE")
+    cake = ("cake", "bandwidth", "RATE", "no-split-gso")
     return (
-        f"# {where}, a RATE below the {mbit_s:,.3g} Mbit/s of now keeps that queue in a qdisc:",
-        f"# {join(*words)}",
+        f"# {where}, a RATE below the {mbit_s:,.1f} Mbit/s of now keeps that queue in a qdisc:",
+        f"# {join('tc', 'qdisc', 'replace', 'dev', name, 'root', *cake)}",
     )
 
 
