@@ -23,10 +23,10 @@ demo: bootstrap ## Compare nodrop, stock and upstream's flag: a table and a plot
 bench: bootstrap ## A short run of every kind of scenario, a quarter of an hour; OUT=DIR continues
 	@.venv/bin/nodrop-lab bench --set short $(if $(OUT),--out "$(OUT)")
 
-bench-full: bootstrap ## All scenarios with at least ten pairs, about six hours; OUT=DIR continues
+bench-full: bootstrap ## Most scenarios with at least ten pairs, about six hours; OUT=DIR continues
 	@.venv/bin/nodrop-lab bench --set full $(if $(OUT),--out "$(OUT)")
 
-bench-vpns: bootstrap ## Seven VPNs, for 20 minutes; again: continues; OUT=DIR
+bench-vpns: bootstrap ## Six VPNs, for 20 minutes; again: continues; OUT=DIR
 	@scripts/bootstrap vpns
 	@scripts/vpns
 	@timeout --foreground --signal=INT 20m .venv/bin/nodrop-lab bench $(if \

@@ -62,6 +62,7 @@ RX_BYTES, TX_BYTES = "links.0.stats64.rx.bytes", "links.0.stats64.tx.bytes"
 UNMOVED = unchanged("links.0.stats64")
 SENT_BYTES = every(UNMOVED, later(TX_BYTES, 1_000_000), later("links.0.stats64.tx.packets", 1000))
 RECEIVED = every(UNMOVED, later(RX_BYTES, 1_000_000), later("links.0.stats64.rx.packets", 1000))
+A_FEW = every(later(RX_BYTES, 5000), later("links.0.stats64.rx.packets", 50))
 ONE_EDGE = owner(edge=[NAME])
 
 
@@ -159,8 +160,9 @@ READER: list[Row] = [
     ("vpn-queue", "stock", [UNREAD, RECEIVED, another_device], None),
     ("vpn-queue", "stock", [sockets({"unread": 60_000}), RECEIVED], "ok"),
     ("vpn-queue", "stock", [sockets({"unread": 5_000_000}, {}), RECEIVED], "ok"),
-    # Nothing passes, so nothing tells how long it waits.
+    # Too little passes to tell how long it waits.
     ("vpn-queue", "stock", [UNREAD, UNMOVED], None),
+    ("vpn-queue", "stock", [UNREAD, UNMOVED, A_FEW], None),
     ("vpn-queue", "stock", [RECEIVED], None),
     ("several-queues", "stock", QUEUES, "note"),
     ("several-queues", "stock", [*QUEUES, owner(vhost=1)], None),
