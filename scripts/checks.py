@@ -180,20 +180,20 @@ class Running:
     def follow(self, log: IO[bytes], others: Sequence[Running]) -> Ended:
         """Show its output until it ends or its limit comes, which interrupts it.
 
+        It may have ended long ago, in the background, within its limit.
+
         Args:
             others: other running stages, whose ends are noted meanwhile.
         """
         outcome = "timeout"
         try:
-            while time.monotonic() < self._started + self.stage.limit_s:
-                ended = self.poll()
+            while not self.poll() and time.monotonic() < self._started + self.stage.limit_s:
                 self._show(log)
-                if ended:
-                    outcome = "failed" if self._process.returncode else "passed"
-                    break
                 for other in others:
                     other.poll()
                 time.sleep(POLL_S)
+            if self.seconds is not None and self.seconds < self.stage.limit_s:
+                outcome = "failed" if self._process.returncode else "passed"
         except KeyboardInterrupt:
             outcome = "interrupted"
         self.stop()

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -234,6 +235,20 @@ def outcomes(out: Path, how: str, seconds: str) -> dict[str, str]:
 def test_all_stages_run_with_a_closed_pipe(tmp_path: Path) -> None:
     assert set(outcomes(tmp_path, "", "0").values()) == {"passed"}
     assert "hello\n" in (tmp_path / "log.txt").read_text()
+
+
+@pytest.mark.parametrize(("program", "outcome"), [("true", "passed"), ("false", "failed")])
+def test_stage_that_ended_in_time_and_is_looked_at_late(
+    script: ModuleType, tmp_path: Path, program: str, outcome: str
+) -> None:
+    """In the background, beside stages that take longer than its limit."""
+    running = script.Running(script.Stage("packages", 3600, (program,)), {}, tmp_path)
+    end = time.monotonic() + 60
+    while not running.poll() and time.monotonic() < end:
+        time.sleep(0.01)
+    running._started -= 7200
+    with (tmp_path / "log.txt").open("wb") as log:
+        assert running.follow(log, []).outcome == outcome
 
 
 def test_interrupt_ends_background_stages(tmp_path: Path) -> None:
