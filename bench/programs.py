@@ -22,6 +22,7 @@ PACKAGES = {
     "flent": "flent",
     "fping": "fping",
     "iperf": "iperf",
+    "irtt": "irtt",
     "openssl": "openssl",
     "openvpn": "openvpn",
     "qemu-system-x86_64": "qemu-system-x86",
@@ -41,7 +42,7 @@ VPNS = {
 """A case's ``vpn`` -> the programs that its tunnel needs."""
 VERSION_WORDS = {
     **{"ip": "-V", "tc": "-V", "openssl": "version"},
-    **{"nebula": "-version", "nebula-cert": "-version"},
+    **{"nebula": "-version", "nebula-cert": "-version", "irtt": "version"},
 }
 """Program -> its version option, if that is not --version."""
 TIMEOUT_S = 10.0

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""flent's ``tcp_nup`` through a null VPN, for its data files and plots.
+"""flent's ``tcp_nup`` and ``rrul_be`` through a null VPN, for its data files and plots.
 
 The flows are iperf's: netperf, which flent prefers, is not free software. What flent 2.1.1 and
-Debian's iperf 2.1.8 lack to work together is written into the guest's memory: TEST_END makes the
-test use iperf, and SHIM gives it the option by the name that flent knows.
+Debian's iperf 2.1.8 lack to work together is written into the guest's memory: TEST_END makes a
+test use iperf, and SHIM gives it the option by the name that flent knows. flent cannot ask iperf
+for a download; TEST_END asks for --nodelay instead, which nothing else uses.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ from guestlib.environment import GuestError
 from guestlib.process import Service, in_netns, tool
 from lab.variant import Variant
 
-TEST = Path("/usr/share/flent/flent/tests/tcp_nup.conf")
+TESTS = Path("/usr/share/flent/flent/tests")
 TEST_END = """
 # Added by nodrop's lab.
 for entry in DATA_SETS.values():
     if entry["runner"] == "netperf_demo":
-        entry.update(runner="iperf_csv", interval=STEP_SIZE, ip_version=IP_VERSION)
+        entry.update(runner="iperf_csv", interval=STEP_SIZE, ip_version=IP_VERSION,
+                     no_delay=entry["test"] == "TCP_MAERTS")
 """
 SHIM = Path("/usr/local/bin/iperf")
 SHIM_TEXT = """\
@@ -36,11 +38,23 @@ SHIM_TEXT = """\
 case $1 in -h) echo --enhancedreports >&2; exit ;; esac
 for word; do
 	shift
-	[ "$word" != --enhancedreports ] || word=--enhanced
+	case $word in --enhancedreports) word=--enhanced ;; --nodelay) word=--reverse ;; esac
 	set -- "$@" "$word"
 done
 exec /usr/bin/iperf "$@"
 """
+SERVERS = {"tcp_nup": [["iperf", "-s"]], "rrul_be": [["iperf", "-s"], ["irtt", "server"]]}
+"""Test -> what runs at the far end."""
+FLOWS = {
+    "tcp_nup": {"goodput_mbit_per_s": "TCP upload sum"},
+    "rrul_be": {
+        "goodput_mbit_per_s": "TCP upload sum",
+        "download_mbit_per_s": "TCP download sum",
+    },
+}
+"""Test -> metric -> flent's data series."""
+RRUL_FLOWS = 4
+"""Of rrul_be, each way."""
 DELAY_S = 1
 """Pings before and after the flows, seconds."""
 STEP_S = 0.05
@@ -61,18 +75,22 @@ def loaded(result: Mapping[str, Any], name: str, seconds: float) -> list[float]:
 
 
 class Flent(NullVpn):
-    """Pings beside uploads, as flent sees them."""
+    """Pings beside uploads, and with ``rrul_be`` as many downloads, as flent sees them."""
 
     parameters = (
-        "cpus_sleep flows forwarded offloads qdisc traffic_cpu txqueuelen vpn_cpu work_ns "
+        "cpus_sleep flows forwarded offloads qdisc test traffic_cpu txqueuelen vpn_cpu work_ns "
         "work_per_kb_ns"
     )
 
     def measure(self, variant: Variant, seconds: float, stack: ExitStack) -> Metrics:
         self._title = str(variant)
-        text = TEST.read_text(encoding="utf-8")
+        self._test = self.choice("test", *SERVERS)
+        if self._test == "rrul_be" and self.case.flows != RRUL_FLOWS:
+            raise GuestError(f"rrul_be has {RRUL_FLOWS} flows each way, not {self.case.flows}")
+        test = TESTS / f"{self._test}.conf"
+        text = test.read_text(encoding="utf-8")
         if TEST_END not in text:
-            TEST.write_text(text + TEST_END, encoding="utf-8")
+            test.write_text(text + TEST_END, encoding="utf-8")
             SHIM.write_text(SHIM_TEXT, encoding="utf-8")
             SHIM.chmod(0o755)
         return super().measure(variant, seconds, stack)
@@ -85,12 +103,15 @@ class Flent(NullVpn):
         before = {*folder.iterdir()}
         cpu = ["taskset", "--cpu-list", str(self.case.traffic_cpu)]
         command = [
-            *(*cpu, "flent", TEST.stem, "--host", ADDRESSES[1], "--length", f"{seconds:.0f}"),
+            *(*cpu, "flent", self._test, "--host", ADDRESSES[1], "--length", f"{seconds:.0f}"),
             *("--delay", str(DELAY_S), "--step-size", str(STEP_S), "--data-dir", str(folder)),
             *("--title-extra", self._title, "--test-parameter"),
             f"upload_streams={self.case.flows}",
         ]
-        with Service(in_netns(NETNS[1], [*cpu, SHIM.name, "-s"]), announces=False):
+        with ExitStack() as servers:
+            for server in SERVERS[self._test]:
+                far = in_netns(NETNS[1], [*cpu, *server])
+                servers.enter_context(Service(far, announces=False))
             first = count()
             limit = seconds + 2 * DELAY_S + START_S + END_GRACE_S
             output = tool(in_netns(self.senders, command), timeout=limit)
@@ -99,13 +120,14 @@ class Flent(NullVpn):
         if not made:
             raise GuestError(f"flent wrote no data: {output.strip()}")
         result = json.loads(gzip.decompress(made.pop().read_bytes()))
+        metrics = {}
+        for metric, name in FLOWS[self._test].items():
+            if not (flows := loaded(result, name, seconds)):
+                raise GuestError(f"flent measured no {name}: {output.strip()}")
+            metrics[metric] = fmean(flows)
         pings = loaded(result, "Ping (ms) ICMP", seconds)
-        flows = loaded(result, "TCP upload sum", seconds)
-        if len(pings) < 2 or not flows:
-            raise GuestError(f"flent measured nothing: {output.strip()}")
-        metrics = {
-            "goodput_mbit_per_s": fmean(flows),
-            "latency_p50_ms": median(pings),
-            "latency_p99_ms": quantiles(pings, n=100, method="inclusive")[98],
-        }
+        if len(pings) < 2:
+            raise GuestError(f"flent measured no pings: {output.strip()}")
+        metrics["latency_p50_ms"] = median(pings)
+        metrics["latency_p99_ms"] = quantiles(pings, n=100, method="inclusive")[98]
         return metrics, first, last

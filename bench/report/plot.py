@@ -67,6 +67,7 @@ RATES = {
     "delivered_pps": "Delivered packets per second",
     "received_mbit_per_s": "Received bits per second",
     "goodput_mbit_per_s": "TCP goodput",
+    "download_mbit_per_s": "TCP goodput of the downloads",
     "rtt_mean_ms": "TCP's round-trip time: less is better",
     "instructions_per_packet": "Instructions per packet: less is better",
     "instructions_per_route": "Instructions per route: less is better",

@@ -21,6 +21,7 @@ SHORT_S = 1.0
 CASES: dict[str, scenario.Matrix] = {
     "esp": {"txqueuelen": [500], "batch": [64]},
     "flent": {"txqueuelen": [500]},
+    "flent-rrul": {"txqueuelen": [500]},
     "latency": {"qdisc": ["cake"]},
     "latency-rings": {"txqueuelen": [10]},
     "macvtap-beside": {"reader": ["read", "vhost"]},
@@ -82,8 +83,8 @@ def measured(chosen: scenario.Scenario, out: Path) -> list[rundir.Run]:
 def test_a_short_run(name: str, tmp_path: Path) -> None:
     chosen = replace(scenario.load(name), matrix=CASES[name], kernel=FLAVOUR)
     chosen = chosen.with_length(1, SHORT_S)
-    if name == "flent" and not programs.find(name):
-        pytest.skip("flent is not installed: scripts/bootstrap flent")
+    if chosen.kind == "flent" and not all(map(programs.find, chosen.programs)):
+        pytest.skip("flent or a program of it is not installed: scripts/bootstrap flent")
     runs = measured(chosen, tmp_path / "run")
     for run in runs:
         assert chosen.metrics.keys() <= run.metrics.keys()

@@ -227,7 +227,7 @@ def test_sets() -> None:
     )
     timed = {name for name in scenario.known() if not scenario.load(name).is_counted}
     # They need programs, or a root, of their own.
-    assert {*SETS["full"]} == timed - {"flent", "vm", "vpns", "vpns-shaped"}
+    assert {*SETS["full"]} == timed - {"flent", "flent-rrul", "vm", "vpns", "vpns-shaped"}
     # The short set needs one kernel only.
     assert {entry.kind for entry in short} == {e.kind for e in full if e.kernel == "perf"}
     assert {entry.kernel for entry in short} == {"perf"}
