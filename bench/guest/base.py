@@ -241,6 +241,16 @@ class DeviceCounts:
         """Packets that have left the device: read or dropped."""
         return self.link.tx_packets + self.link.tx_dropped
 
+    def driver_drops(self, before: int = 0) -> Metrics:
+        """Return the driver's drops: ``lost``, or with noqueue, which never queues, ``unqueued``.
+
+        Args:
+            before: drops that are not to be counted.
+        """
+        dropped = self.link.tx_dropped - before
+        lost = dropped if self.has_queue else 0
+        return {"lost": lost, "unqueued": dropped - lost}
+
     def is_drained(self, offered: int | None, before: int = 0) -> bool:
         """Return whether qdisc and ring are empty.
 
@@ -295,9 +305,7 @@ def account(
 ) -> Metrics:
     """Return the account of all packets of a run.
 
-    ``lost`` are those that the driver dropped although a qdisc could have queued them, ``unqueued``
-    those that it dropped with noqueue. ``unaccounted`` are in no counter; negative if some were
-    counted twice.
+    ``unaccounted`` are in no counter; negative if some were counted twice.
 
     Args:
         offered: passed to the device's qdisc by the senders.
@@ -306,15 +314,14 @@ def account(
         before: the device's counts before the run; None: it is new.
         elsewhere: read from the device, and lost on their further way.
     """
-    dropped = after.link.tx_dropped - (before.link.tx_dropped if before else 0)
-    known = delivered + elsewhere + dropped + after.qdisc.queued + after.qdisc.drops
+    drops = after.driver_drops(before.link.tx_dropped if before else 0)
+    drops["qdisc_drops"] = after.qdisc.drops
+    known = delivered + elsewhere + sum(drops.values()) + after.qdisc.queued
     return {
         "offered": offered,
         "delivered": delivered,
         "queued": after.qdisc.queued,
-        "lost": dropped if after.has_queue else 0,
-        "qdisc_drops": after.qdisc.drops,
-        "unqueued": 0 if after.has_queue else dropped,
+        **drops,
         "unaccounted": offered - known,
     }
 

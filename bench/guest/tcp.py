@@ -35,7 +35,7 @@ from guestlib.environment import set_sysctls
 from guestlib.kreader import rates
 from guestlib.namespaces import inside, namespaces
 from guestlib.process import Service, ip_batch
-from guestlib.tundev import IFF_TAP, IFF_TUN
+from guestlib.tundev import IFF_MULTI_QUEUE, IFF_TAP, IFF_TUN
 from lab.variant import Variant
 
 WARM_UP_S = 0.4
@@ -174,7 +174,8 @@ class NullVpn(FlowKind):
 class VhostLatency(FlowKind):
     """Latency under load, goodput and retransmits of traffic into a virtual machine.
 
-    Packets have up to 64 kB on their whole way; ``forwarded`` as for NullVpn.
+    Packets have up to 64 kB on their whole way; ``forwarded`` as for NullVpn. With ``mq`` the
+    device is a multi-queue one of which one queue is open: mq and below it the default qdisc.
     """
 
     parameters = (
@@ -185,8 +186,9 @@ class VhostLatency(FlowKind):
     uses_vhost = True
 
     def measure(self, variant: Variant, seconds: float, stack: ExitStack) -> Metrics:
+        queues = IFF_MULTI_QUEUE if self.case.qdisc == "mq" else 0
         forwarder = VhostForwarder(
-            device_flags(variant),
+            device_flags(variant) | queues,
             self.environment,
             stack,
             slots=self.case.slots,
@@ -287,14 +289,10 @@ class Tcp(FlowKind):
 
 
 def _drops(ends: Ends) -> Metrics:
-    """Return the drops of the data senders' device, and of the ACK senders' (``lost_back``).
-
-    Those that no driver can avoid are ``unqueued``.
-    """
+    """Return the drops of the data senders' device, and of the ACK senders' (``lost_back``)."""
     forward, reverse = ends
     return {
-        "lost": forward.link.tx_dropped if forward.has_queue else 0,
-        "unqueued": 0 if forward.has_queue else forward.link.tx_dropped,
+        **forward.driver_drops(),
         "lost_back": reverse.link.tx_dropped,
         "qdisc_drops": forward.qdisc.drops + reverse.qdisc.drops,
         "requeues": forward.qdisc.requeues,

@@ -226,7 +226,10 @@ class Esp(Kind):
     next to nothing: the near end is what is measured.
     """
 
-    parameters = "batch buffer_bytes payload_bytes qdisc sender_batch sender_cpu txqueuelen vpn_cpu"
+    parameters = (
+        "batch buffer_bytes payload_bytes qdisc sender_batch sender_cpu sender_rate txqueuelen "
+        "vpn_cpu"
+    )
 
     def measure(self, variant: Variant, seconds: float, stack: ExitStack) -> Metrics:
         sender_cpu = self.case.sender_cpu
@@ -268,6 +271,7 @@ class Esp(Kind):
             size=self.case.payload_bytes,
             seconds=seconds,
             batch=self.case.sender_batch,
+            rate=self.case.sender_rate,
         )
         sent = finished(send_command, timeout=seconds + END_GRACE_S)
         counts = drain(NEAR.device, sent["sent"], netns=NEAR.netns)

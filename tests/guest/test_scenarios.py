@@ -19,7 +19,7 @@ SHORT_S = 1.0
 """Length of a run, s: TCP starts, both classes arrive, and a busy machine sends some UDP."""
 
 CASES: dict[str, scenario.Matrix] = {
-    "esp": {"txqueuelen": [500], "batch": [64]},
+    "esp": {"txqueuelen": [500], "batch": [64], "sender_rate": [0, 1000]},
     "flent": {"txqueuelen": [500]},
     "flent-rrul": {"txqueuelen": [500]},
     "latency": {"qdisc": ["cake"]},
@@ -35,7 +35,7 @@ CASES: dict[str, scenario.Matrix] = {
     "tcp": {"reader": ["vhost", "user"], "flows": [2]},
     "nullvpn-forwarded": {"flows": [2]},
     "vhost-latency-forwarded": {"flows": [1]},
-    "vhost-latency-noqueue": {"qdisc": ["noqueue", "fq_codel"]},
+    "vhost-latency-qdiscs": {"qdisc": ["noqueue", "mq"]},
     "vhost-qdiscs": {"qdisc": ["noqueue", "pfifo_fast"], "senders": [2], "worker_cpu": [-1]},
     "vhost-unpinned": {"qdisc": ["pfifo_fast"], "senders": [2]},
     "vpn": {"vpn": [*PACKAGED], "txqueuelen": [10], "rtt_ms": [20], "warm_up_s": [1]},
