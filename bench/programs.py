@@ -22,7 +22,6 @@ PACKAGES = {
     "flent": "flent",
     "fping": "fping",
     "iperf": "iperf",
-    "irtt": "irtt",
     "openssl": "openssl",
     "openvpn": "openvpn",
     "qemu-system-x86_64": "qemu-system-x86",
@@ -42,7 +41,7 @@ VPNS = {
 """A case's ``vpn`` -> the programs that its tunnel needs."""
 VERSION_WORDS = {
     **{"ip": "-V", "tc": "-V", "openssl": "version"},
-    **{"nebula": "-version", "nebula-cert": "-version", "irtt": "version"},
+    **{"nebula": "-version", "nebula-cert": "-version"},
 }
 """Program -> its version option, if that is not --version."""
 TIMEOUT_S = 10.0

@@ -3,8 +3,8 @@
 
 The flows are iperf's: netperf, which flent prefers, is not free software. What flent 2.1.1 and
 Debian's iperf 2.1.8 lack to work together is written into the guest's memory: TEST_END makes a
-test use iperf, and SHIM gives it the option by the name that flent knows. flent cannot ask iperf
-for a download; TEST_END asks for --nodelay instead, which nothing else uses.
+test use iperf, and SHIM gives it the option by the name that flent knows. ``rrul_be`` has no UDP
+pings: Debian's irtt starts a server on the host that it is installed on.
 """
 
 from __future__ import annotations
@@ -27,10 +27,13 @@ from lab.variant import Variant
 TESTS = Path("/usr/share/flent/flent/tests")
 TEST_END = """
 # Added by nodrop's lab.
-for entry in DATA_SETS.values():
+for name, entry in list(DATA_SETS.items()):
     if entry["runner"] == "netperf_demo":
-        entry.update(runner="iperf_csv", interval=STEP_SIZE, ip_version=IP_VERSION,
-                     no_delay=entry["test"] == "TCP_MAERTS")
+        entry.update(runner="iperf_csv", interval=STEP_SIZE, ip_version=IP_VERSION)
+        if entry["test"] == "TCP_MAERTS":
+            entry["host"] += " --reverse"
+    elif entry["runner"] == "udp_rtt":
+        del DATA_SETS[name]
 """
 SHIM = Path("/usr/local/bin/iperf")
 SHIM_TEXT = """\
@@ -38,40 +41,66 @@ SHIM_TEXT = """\
 case $1 in -h) echo --enhancedreports >&2; exit ;; esac
 for word; do
 	shift
-	case $word in --enhancedreports) word=--enhanced ;; --nodelay) word=--reverse ;; esac
+	[ "$word" != --enhancedreports ] || word=--enhanced
 	set -- "$@" "$word"
 done
 exec /usr/bin/iperf "$@"
 """
-SERVERS = {"tcp_nup": [["iperf", "-s"]], "rrul_be": [["iperf", "-s"], ["irtt", "server"]]}
-"""Test -> what runs at the far end."""
-FLOWS = {
-    "tcp_nup": {"goodput_mbit_per_s": "TCP upload sum"},
-    "rrul_be": {
-        "goodput_mbit_per_s": "TCP upload sum",
-        "download_mbit_per_s": "TCP download sum",
-    },
+WAYS = {
+    "tcp_nup": {"goodput_mbit_per_s": "TCP upload"},
+    "rrul_be": {"goodput_mbit_per_s": "TCP upload", "download_mbit_per_s": "TCP download"},
 }
-"""Test -> metric -> flent's data series."""
+"""Test -> metric -> how the names of the flows begin that it sums."""
 RRUL_FLOWS = 4
-"""Of rrul_be, each way."""
+"""Flows of rrul_be, each way."""
 DELAY_S = 1
 """Pings before and after the flows, seconds."""
 STEP_S = 0.05
 """Between two pings, and two samples of a flow, seconds."""
 SETTLED = 0.2
-"""Share of the flows' time after which they count."""
+"""Share of the time with all flows after which they count."""
 START_S = 60.0
 """For flent to start and to end, seconds."""
 FOLDER = "flent"
 """Of flent's data files, in the run's directory."""
 
 
-def loaded(result: Mapping[str, Any], name: str, seconds: float) -> list[float]:
-    """Return the values of a data series while the flows ran."""
-    pairs = zip(result["x_values"], result["results"][name], strict=True)
-    first, last = DELAY_S + SETTLED * seconds, DELAY_S + seconds
-    return [value for when, value in pairs if value is not None and first <= when <= last]
+def latency_under_load(result: Mapping[str, Any], ways: Mapping[str, str], flows: int) -> Metrics:
+    """Return the metrics of flent's result while all flows ran.
+
+    Args:
+        result: a data file's content.
+        ways: metric -> how the names of its flows begin.
+        flows: how many there must be, each way.
+
+    Raises:
+        GuestError: a flow or the pings are missing.
+    """
+    runners = {name: meta["RUNNER"] for name, meta in result["metadata"]["SERIES_META"].items()}
+    series = {
+        name: [pair for pair in zip(result["x_values"], values, strict=True) if pair[1] is not None]
+        for name, values in result["results"].items()
+    }
+    sent = {name: series.get(name, []) for name in runners if runners[name] == "IperfCsvRunner"}
+    if len(sent) != flows * len(ways) or not all(sent.values()):
+        raise GuestError(f"flent measured not all of {len(ways)} times {flows} flows")
+    first = max(values[0][0] for values in sent.values())
+    last = min(values[-1][0] for values in sent.values())
+    first += SETTLED * (last - first)
+
+    def loaded(name: str) -> list[float]:
+        return [value for when, value in series[name] if first <= when <= last]
+
+    pings = loaded("Ping (ms) ICMP")
+    if first >= last or len(pings) < 2:
+        raise GuestError("there were no pings while all flows ran: measure for longer")
+    metrics: Metrics = {
+        "latency_p50_ms": median(pings),
+        "latency_p99_ms": quantiles(pings, n=100, method="inclusive")[98],
+    }
+    for metric, start in ways.items():
+        metrics[metric] = sum(fmean(loaded(name)) for name in sent if name.startswith(start))
+    return metrics
 
 
 class Flent(NullVpn):
@@ -84,7 +113,7 @@ class Flent(NullVpn):
 
     def measure(self, variant: Variant, seconds: float, stack: ExitStack) -> Metrics:
         self._title = str(variant)
-        self._test = self.choice("test", *SERVERS)
+        self._test = self.choice("test", *WAYS)
         if self._test == "rrul_be" and self.case.flows != RRUL_FLOWS:
             raise GuestError(f"rrul_be has {RRUL_FLOWS} flows each way, not {self.case.flows}")
         test = TESTS / f"{self._test}.conf"
@@ -93,7 +122,10 @@ class Flent(NullVpn):
             test.write_text(text + TEST_END, encoding="utf-8")
             SHIM.write_text(SHIM_TEXT, encoding="utf-8")
             SHIM.chmod(0o755)
-        return super().measure(variant, seconds, stack)
+        metrics = super().measure(variant, seconds, stack)
+        # The forwarder's rates include flent's start and end.
+        wrong = ("forwarded", "reader")
+        return {name: value for name, value in metrics.items() if not name.startswith(wrong)}
 
     def measure_latency(
         self, seconds: float, count: Callable[[], Counts]
@@ -108,10 +140,7 @@ class Flent(NullVpn):
             *("--title-extra", self._title, "--test-parameter"),
             f"upload_streams={self.case.flows}",
         ]
-        with ExitStack() as servers:
-            for server in SERVERS[self._test]:
-                far = in_netns(NETNS[1], [*cpu, *server])
-                servers.enter_context(Service(far, announces=False))
+        with Service(in_netns(NETNS[1], [*cpu, SHIM.name, "-s"]), announces=False):
             first = count()
             limit = seconds + 2 * DELAY_S + START_S + END_GRACE_S
             output = tool(in_netns(self.senders, command), timeout=limit)
@@ -120,14 +149,8 @@ class Flent(NullVpn):
         if not made:
             raise GuestError(f"flent wrote no data: {output.strip()}")
         result = json.loads(gzip.decompress(made.pop().read_bytes()))
-        metrics = {}
-        for metric, name in FLOWS[self._test].items():
-            if not (flows := loaded(result, name, seconds)):
-                raise GuestError(f"flent measured no {name}: {output.strip()}")
-            metrics[metric] = fmean(flows)
-        pings = loaded(result, "Ping (ms) ICMP", seconds)
-        if len(pings) < 2:
-            raise GuestError(f"flent measured no pings: {output.strip()}")
-        metrics["latency_p50_ms"] = median(pings)
-        metrics["latency_p99_ms"] = quantiles(pings, n=100, method="inclusive")[98]
+        try:
+            metrics = latency_under_load(result, WAYS[self._test], self.case.flows)
+        except GuestError as error:
+            raise GuestError(f"{output.strip()}\n{error}") from error
         return metrics, first, last

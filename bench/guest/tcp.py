@@ -174,8 +174,8 @@ class NullVpn(FlowKind):
 class VhostLatency(FlowKind):
     """Latency under load, goodput and retransmits of traffic into a virtual machine.
 
-    Packets have up to 64 kB on their whole way; ``forwarded`` as for NullVpn. With ``mq`` the
-    device is a multi-queue one of which one queue is open: mq and below it the default qdisc.
+    Packets have up to 64 kB on their whole way; ``forwarded`` as for NullVpn. With ``mq``
+    both devices are multi-queue ones of which one queue is open; below mq is the default qdisc.
     """
 
     parameters = (
@@ -186,9 +186,9 @@ class VhostLatency(FlowKind):
     uses_vhost = True
 
     def measure(self, variant: Variant, seconds: float, stack: ExitStack) -> Metrics:
-        queues = IFF_MULTI_QUEUE if self.case.qdisc == "mq" else 0
+        multi_queue = IFF_MULTI_QUEUE if self.case.qdisc == "mq" else 0
         forwarder = VhostForwarder(
-            device_flags(variant) | queues,
+            device_flags(variant) | multi_queue,
             self.environment,
             stack,
             slots=self.case.slots,

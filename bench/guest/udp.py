@@ -227,7 +227,7 @@ class Esp(Kind):
     """
 
     parameters = (
-        "batch buffer_bytes payload_bytes qdisc sender_batch sender_cpu sender_rate txqueuelen "
+        "batch buffer_bytes payload_bytes qdisc sender_batch sender_cpu sender_rate_pps txqueuelen "
         "vpn_cpu"
     )
 
@@ -271,7 +271,7 @@ class Esp(Kind):
             size=self.case.payload_bytes,
             seconds=seconds,
             batch=self.case.sender_batch,
-            rate=self.case.sender_rate,
+            rate=self.case.sender_rate_pps,
         )
         sent = finished(send_command, timeout=seconds + END_GRACE_S)
         counts = drain(NEAR.device, sent["sent"], netns=NEAR.netns)

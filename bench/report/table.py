@@ -87,8 +87,8 @@ def case_words(name: str) -> list[str]:
             words.append(f"slow {value}")
         elif key in ("payload", "payload_bytes"):
             words.append(f"{value} bytes")
-        elif key == "sender_rate":
-            words.append(f"paced at {value}/s" if value != "0" else "not paced")
+        elif key == "sender_rate_pps":
+            words.append(f"{value} packets/s")
         elif key == "work_per_kb_ns":
             words.append(f"{value} ns a kB")
         elif key == "work_ns":
