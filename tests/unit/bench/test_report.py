@@ -265,7 +265,8 @@ SOURCE = re.compile(r"`([\w/-]+?)(/table.md)?`( \(\w\))? \|$")
 
 
 @pytest.mark.parametrize(
-    "name", ["README.md", "docs/published.md", "docs/results.md", "docs/vpns.md"]
+    "name",
+    ["README.md", "docs/macvtap.md", "docs/published.md", "docs/results.md", "docs/vpns.md"],
 )
 def test_published_figures_are_those_of_the_tables(name: str) -> None:
     """Figures with an interval in rows that name a result are those of its table."""
