@@ -34,6 +34,8 @@ DEVICE = "ndtap0"
 SETTLE_S = 0.03
 """From the senders' start to the measured window, seconds: queues fill, caches warm up."""
 
+TARGET_US = Path("/sys/module/nodrop/parameters/target_us")
+
 ReaderCounts = Counts | VhostCounts
 ReadCounts = Callable[[], ReaderCounts]
 
@@ -60,8 +62,9 @@ def flood_metrics(
     active_s = max(sender.active_s for sender in sent)
     preempted = last.involuntary_switches - first.involuntary_switches
     sleeps = last.voluntary_switches - first.voluntary_switches
-    return packets | {
-        "delivered_pps": (last.packets - first.packets) / window_s,
+    taken = last.packets - first.packets
+    metrics = packets | {
+        "delivered_pps": taken / window_s,
         "lost_pps": packets["lost"] / active_s,
         "unqueued_pps": packets["unqueued"] / active_s,
         "refused": sum(sender.refused for sender in sent),
@@ -70,6 +73,10 @@ def flood_metrics(
         f"{reader}_involuntary_switches_per_s": preempted / window_s,
         "window_s": window_s,
     }
+    if isinstance(first, VhostCounts) and isinstance(last, VhostCounts):
+        cpu_ns = last.worker_cpu_ns - first.worker_cpu_ns
+        metrics["worker_cpu_us_per_packet"] = cpu_ns / 1e3 / max(taken, 1)
+    return metrics
 
 
 class Flood(Kind):
@@ -159,11 +166,16 @@ class Vhost(Flood):
 
     parameters = (
         "senders txqueuelen qdisc packet_bytes direct slots work_ns worker_cpu worker_fifo "
-        "client_cpu client_fifo"
+        "client_cpu client_fifo target_us"
     )
     reader = "worker"
 
     uses_vhost = True
+
+    def measure(self, variant: Variant, seconds: float, stack: ExitStack) -> Metrics:
+        if variant in OURS:
+            TARGET_US.write_text(str(self.case.target_us), encoding="ascii")
+        return super().measure(variant, seconds, stack)
 
     def start_reader(self, tap_fd: int, stack: ExitStack) -> tuple[ReadCounts, ReadCounts]:
         self.configure(DEVICE)

@@ -38,6 +38,7 @@ CASES: dict[str, scenario.Matrix] = {
     "vhost-latency-forwarded": {"flows": [1]},
     "vhost-latency-qdiscs": {"qdisc": ["noqueue", "mq"]},
     "vhost-qdiscs": {"qdisc": ["noqueue", "pfifo_fast"], "senders": [2], "worker_cpu": [-1]},
+    "vhost-qdiscs-target": {"qdisc": ["pfifo_fast"], "senders": [2], "target_us": [20000]},
     "vhost-unpinned": {"qdisc": ["pfifo_fast"], "senders": [2]},
     "vpn": {"vpn": [*PACKAGED], "txqueuelen": [10], "rtt_ms": [20], "warm_up_s": [1]},
     "vpn-video": {"txqueuelen": [25]},

@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from guestlib.kreader import Counts, Direction
 from guestlib.netstats import LinkCounters, QdiscCounters, parse_link, parse_qdisc, parse_snmp
 from guestlib.pktgen import PktgenResult, parse_device
 from guestlib.process import Service, parse_last_json, tool
+from guestlib.vhost_client import VhostCounts
 from lab.sources import REPOSITORY
 from nodrop import proc
 
@@ -56,6 +58,18 @@ def test_drop_with_noqueue_is_not_lost() -> None:
         sent = [PktgenResult(accepted=7, refused=3, active_s=1.0)]
         found = flood_metrics("reader", sent, (read[0], read[1]), 7, counts(7, 3, kind=kind))
         assert (found["lost"], found["unqueued"], found["unaccounted"]) == (lost, unqueued, 0)
+        assert "worker_cpu_us_per_packet" not in found
+
+
+def test_cpu_time_of_vhost_is_that_of_the_window() -> None:
+    still = VhostCounts(**dict.fromkeys((field.name for field in fields(VhostCounts)), 0))
+    read = [
+        replace(still, packets=packets, now_ns=at * 10**9, worker_cpu_ns=cpu_ns)
+        for at, packets, cpu_ns in ((1, 100, 10**9), (2, 600, 2 * 10**9))
+    ]
+    sent = [PktgenResult(accepted=700, refused=0, active_s=1.0)]
+    found = flood_metrics("worker", sent, (read[0], read[1]), 700, counts(700, 0))
+    assert found["worker_cpu_us_per_packet"] == 2000
 
 
 @pytest.mark.parametrize(
