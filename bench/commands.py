@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -41,7 +41,9 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     listing.set_defaults(run=run_list)
     _register_report(commands)
     figure = commands.add_parser(
-        "figure", description="Draw one plot of the median latency in several runs."
+        "figure",
+        description="Draw one plot of the median latency in several runs. Of cases in two runs of a "
+        "scenario, it shows the later one's.",
     )
     figure.add_argument("file", type=Path, metavar="FILE", help="the SVG to write")
     figure.add_argument(
@@ -310,21 +312,38 @@ def run_report(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def latest_cases(summaries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return one summary of each scenario; a case is the last one of its name."""
+    merged: dict[str, dict[str, Any]] = {}
+    for part in summaries:
+        cases = merged.get(part["scenario"], {}).get("cases", {}) | part["cases"]
+        merged[part["scenario"]] = {**part, "cases": cases}
+    return list(merged.values())
+
+
 def run_figure(arguments: argparse.Namespace) -> int:
     """Draw the plot.
 
     Raises:
-        NodropError: a directory is not that of a run, or the file cannot be written.
+        NodropError: a directory is not that of a run, two are not comparable, or the file cannot be
+            written.
     """
     from bench import rundir
     from bench.report import plot, summary
 
     refuse_json(arguments)
-    read = [summary.summarise(rundir.load(path)) for path in arguments.directories]
-    summaries = [part for parts in read for part in parts.values()]
+    loaded = [rundir.load(path) for path in arguments.directories]
+    for other in loaded[1:]:
+        if wrong := rundir.differences(loaded[0].meta, other.meta, rundir.COMPARABLE):
+            raise NodropError(
+                f"{other.path} and {loaded[0].path} differ in {', '.join(wrong)}.",
+                "Measure both with the same sources, kernel and machine.",
+            )
+    read = [part for directory in loaded for part in summary.summarise(directory).values()]
+    summaries = latest_cases(read)
     if absent := [part["scenario"] for part in summaries if "latency_p50_ms" not in part["joins"]]:
         raise NodropError(f"{', '.join(absent)} measures no latency.")
-    pairs = ", ".join(dict.fromkeys(str(part["pairs"]) for part in summaries))
+    pairs = ", ".join(dict.fromkeys(str(part["pairs"]) for part in read))
     text = plot.medians(summaries, f"Medians of {pairs} pairs, with their intervals.")
     try:
         arguments.file.write_text(text, encoding="utf-8")

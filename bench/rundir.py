@@ -31,6 +31,15 @@ PAGE_NAME = "report.html"
 PLOT_NAME = "plot.svg"
 NEEDED = {"machine": ("cpu", "cpus"), "kernel": ("release",)}
 """Required metadata: every result needs its machine and kernel."""
+COMPARABLE = (
+    ("machine", "cpu"),
+    ("machine", "cpus"),
+    ("kernel", "build_id"),
+    ("source", "digest"),
+)
+"""Metadata that must be equal in all results of one plot."""
+SAME = (*COMPARABLE, ("source", "measured_by"))
+"""Metadata that must be equal for a session to be continued."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +67,17 @@ class RunDirectory:
     meta: Mapping[str, Any]
     scenarios: Mapping[str, Scenario]
     runs: list[Run]
+
+
+def differences(
+    meta: Mapping[str, Any], other: Mapping[str, Any], names: Sequence[tuple[str, str]]
+) -> list[str]:
+    """Return which of the names differ; parts that ``other`` lacks do not."""
+    return [
+        f"{part} {name}"
+        for part, name in names
+        if part in other and meta.get(part, {}).get(name) != other[part].get(name)
+    ]
 
 
 def jobs(scenarios: Sequence[Scenario], variants: Sequence[Variant]) -> list[Job]:

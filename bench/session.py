@@ -37,11 +37,6 @@ MEMORY = "2G"
 BOOT_S = 30.0
 RUN_OVERHEAD_S = 20.0
 """On a busy machine: VPNs start, and TCP opens its window."""
-SAME = (
-    *(("machine", "cpu"), ("machine", "cpus"), ("kernel", "build_id")),
-    *(("source", "digest"), ("source", "measured_by")),
-)
-"""Metadata that must be equal for a session to be continued."""
 
 
 @dataclass(frozen=True)
@@ -224,13 +219,9 @@ def _refuse_other(meta: Mapping[str, Any], now: Mapping[str, Any], out: Path) ->
     """Refuse to continue what was measured elsewhere, or of something else.
 
     Raises:
-        NodropError: one of SAME in ``now`` differs from the metadata.
+        NodropError: one of rundir.SAME in ``now`` differs from the metadata.
     """
-    if wrong := [
-        f"{part} {name}"
-        for part, name in SAME
-        if part in now and meta[part].get(name) != now[part].get(name)
-    ]:
+    if wrong := rundir.differences(meta, now, rundir.SAME):
         raise NodropError(
             f"Cannot continue {out}: {', '.join(wrong)} changed.",
             "Measure again, into another directory.",

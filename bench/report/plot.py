@@ -247,7 +247,7 @@ def medians(summaries: Sequence[Mapping[str, Any]], text: str) -> str:
     """Return one plot of the median latency of several runs, reproducible from their data.
 
     Args:
-        summaries: with several cases, one has a group of bars for each.
+        summaries: of different scenarios; with several cases, one has a group of bars for each.
         text: what stands below it.
     """
     metric, (width, height) = next(iter(LATENCIES)), PANEL_INCHES
@@ -255,10 +255,10 @@ def medians(summaries: Sequence[Mapping[str, Any]], text: str) -> str:
     groups: list[Mapping[str, Numbers]] = []
     for summary in summaries:
         cases = summary["cases"] if len(summary["cases"]) > 1 else {"": summary}
+        title = textwrap.fill(summary["title"].partition(":")[0], 24, break_on_hyphens=False)
         for name, part in cases.items():
-            title = textwrap.fill(summary["title"].partition(":")[0], 24, break_on_hyphens=False)
-            words = [textwrap.fill(word, 13) for word in reversed(case_words(name))]
-            labels.append("\n".join(words) if name else title)
+            words = [textwrap.fill(word, 13) for word in reversed(case_words(name)) if name]
+            labels.append("\n".join([*words, title] if len(summaries) > 1 else words or [title]))
             values = _values(part["variants"], metric)
             groups.append({name: values[name] for name in COMPARED if name in values})
     shown = [numbers["median"] for group in groups for numbers in group.values()]

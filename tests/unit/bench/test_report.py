@@ -7,6 +7,7 @@ import json
 import math
 import random
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -304,3 +305,27 @@ def test_figure_of_no_latency(tmp_path: Path) -> None:
     make_run(tmp_path)
     assert main(["figure", f"{tmp_path}/plot.svg", str(tmp_path)]) == 1
     assert not (tmp_path / "plot.svg").exists()
+
+
+def test_figure_shows_the_latest_case_of_a_name() -> None:
+    def part(scenario: str, **cases: int) -> dict[str, Any]:
+        return {"scenario": scenario, "cases": cases}
+
+    parts = [part("vpns", tinc=1, nebula=2), part("tap", tinc=5), part("vpns", tinc=3)]
+    assert commands.latest_cases(parts) == [part("vpns", tinc=3, nebula=2), parts[1]]
+
+
+@pytest.mark.parametrize(("part", "name"), rundir.COMPARABLE)
+def test_figure_of_runs_that_differ(
+    part: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = REPOSITORY / "results/series/nullvpn-gso"
+    shutil.copytree(one, tmp_path / "other")
+    meta = tmp_path / "other" / rundir.META_NAME
+    changed = json.loads(meta.read_text())
+    changed[part][name] = 3
+    meta.write_text(json.dumps(changed))
+    plot_file = tmp_path / "plot.svg"
+    assert main(["figure", str(plot_file), str(one), str(tmp_path / "other")]) == 1
+    assert f"differ in {part} {name}" in capsys.readouterr().err
+    assert not plot_file.exists()
