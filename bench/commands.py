@@ -42,8 +42,8 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     _register_report(commands)
     figure = commands.add_parser(
         "figure",
-        description="Draw one plot of the median latency in several runs. Of cases in two runs of a "
-        "scenario, it shows the later one's.",
+        description="Draw one plot of the median latency in several runs. If several have the same "
+        "case of a scenario, it shows the last.",
     )
     figure.add_argument("file", type=Path, metavar="FILE", help="the SVG to write")
     figure.add_argument(
