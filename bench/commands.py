@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -312,15 +312,6 @@ def run_report(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def latest_cases(summaries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return one summary of each scenario; a case is the last one of its name."""
-    merged: dict[str, dict[str, Any]] = {}
-    for part in summaries:
-        cases = merged.get(part["scenario"], {}).get("cases", {}) | part["cases"]
-        merged[part["scenario"]] = {**part, "cases": cases}
-    return list(merged.values())
-
-
 def run_figure(arguments: argparse.Namespace) -> int:
     """Draw the plot.
 
@@ -340,7 +331,7 @@ def run_figure(arguments: argparse.Namespace) -> int:
                 "Measure both with the same sources, kernel and machine.",
             )
     read = [part for directory in loaded for part in summary.summarise(directory).values()]
-    summaries = latest_cases(read)
+    summaries = summary.latest_cases(read)
     if absent := [part["scenario"] for part in summaries if "latency_p50_ms" not in part["joins"]]:
         raise NodropError(f"{', '.join(absent)} measures no latency.")
     pairs = ", ".join(dict.fromkeys(str(part["pairs"]) for part in read))

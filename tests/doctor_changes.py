@@ -177,6 +177,7 @@ FULL = later("qdiscs.0.drops", 50)
 TARGET_5, TARGET_30 = (
     [both("qdiscs.0.kind", "fq_codel"), both("qdiscs.0.options.target", us)] for us in (4999, 29999)
 )
+MANY_FLOWS = every(both("qdiscs.0.new_flows_len", 5), both("qdiscs.0.old_flows_len", 8))
 AT_LIMIT = every(both("qdiscs.0.drop_overlimit", 7), later("qdiscs.0.drop_overlimit", 50))
 FEW = every(later("qdiscs.0.drops", 1), later("qdiscs.0.packets", 1000))
 DOWN = both("links.0.flags", ["POINTOPOINT"])

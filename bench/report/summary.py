@@ -266,6 +266,15 @@ def summarise(directory: RunDirectory) -> dict[str, dict[str, Any]]:
     return summaries
 
 
+def latest_cases(summaries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return one summary of each scenario; a case is the last one of its name."""
+    merged: dict[str, dict[str, Any]] = {}
+    for part in summaries:
+        cases = merged.get(part["scenario"], {}).get("cases", {}) | part["cases"]
+        merged[part["scenario"]] = {**part, "cases": cases}
+    return list(merged.values())
+
+
 def lost_by_nodrop(directory: RunDirectory) -> int:
     """Return how many packets nodrop's driver dropped in all cases with a qdisc."""
     held = {

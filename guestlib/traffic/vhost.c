@@ -230,13 +230,15 @@ __u16 vhost_used(const struct vhost_ring *ring)
 	__u16 count;
 
 	/*
-	 * User-mode Linux writes the index byte by byte. From 0x1ff to 0x200 it
-	 * is 0x100 for a moment: more than the ring has.
+	 * User-mode Linux copies an index byte by byte. From 0x1ff to 0x200 the
+	 * used index is 0x100 for a moment, which is before the entries seen.
+	 * The available index may be read as 0x2ff. If all buffers are used,
+	 * vhost accepts that and uses up to 255 of them again.
 	 */
 	do {
 		count = __atomic_load_n(&ring->vring.used->idx,
 					__ATOMIC_ACQUIRE) - ring->seen;
-	} while (count > ring->vring.num);
+	} while (count > 2 * ring->vring.num);
 	return count;
 }
 
@@ -275,10 +277,11 @@ void vhost_give(struct vhost_ring *ring, __u16 count)
 		vhost_kick(ring);
 }
 
-void vhost_hide(const struct vhost_ring *ring, bool hide)
+void vhost_hide(struct vhost_ring *ring, bool hide)
 {
 	size_t size = ring->vring.num * ring->buffer_bytes;
 
+	__atomic_store_n(&ring->hidden, hide, __ATOMIC_SEQ_CST);
 	if (mprotect(ring->buffers, size,
 		     hide ? PROT_NONE : PROT_READ | PROT_WRITE))
 		die(EXIT_FAILED, "cannot hide buffers: %s", strerror(errno));
@@ -298,21 +301,37 @@ static __u64 take_events(int fd)
 	return 0;
 }
 
-__u64 vhost_errors(const struct vhost_ring *ring)
+__u64 vhost_errors(struct vhost_ring *ring)
 {
-	return take_events(ring->error);
+	return __atomic_add_fetch(&ring->errors, take_events(ring->error),
+				  __ATOMIC_RELAXED);
 }
 
-void vhost_wait(const struct vhost_ring *ring)
+static bool is_hidden(const struct vhost_ring *ring)
 {
-	struct pollfd called = { .fd = ring->call, .events = POLLIN };
+	return __atomic_load_n(&ring->hidden, __ATOMIC_SEQ_CST);
+}
+
+void vhost_wait(struct vhost_ring *ring)
+{
+	struct pollfd fds[] = {
+		{ .fd = is_hidden(ring) ? -1 : ring->error, .events = POLLIN },
+		{ .fd = ring->call, .events = POLLIN },
+	};
 	__u16 *flags = &ring->vring.avail->flags;
 
 	__atomic_store_n(flags, 0, __ATOMIC_RELAXED);
 	/* vhost writes the used index and then reads the flag. */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	if (!vhost_used(ring) && poll(&called, 1, -1) > 0)
+	if (!vhost_used(ring) && poll(fds, 2, -1) > 0) {
 		take_events(ring->call);
+		if (fds[0].revents) {
+			vhost_errors(ring);
+			/* A kick would make it drop another packet. */
+			if (!is_hidden(ring))
+				vhost_kick(ring);
+		}
+	}
 	__atomic_store_n(flags, VRING_AVAIL_F_NO_INTERRUPT, __ATOMIC_RELAXED);
 }
 

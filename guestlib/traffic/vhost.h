@@ -19,7 +19,9 @@ enum { VHOST_RX, VHOST_TX, VHOST_RINGS };
  * @seen: number of used entries taken, modulo 2^16
  * @kick: notifies vhost of available buffers
  * @call: notifies this program of used buffers
- * @error: counts the errors that vhost found in the ring
+ * @error: signals errors that vhost found in the ring
+ * @errors: their number so far, except those still in @error
+ * @hidden: whether vhost cannot write to the buffers
  */
 struct vhost_ring {
 	struct vring vring;
@@ -29,6 +31,8 @@ struct vhost_ring {
 	int kick;
 	int call;
 	int error;
+	__u64 errors;
+	bool hidden;
 };
 
 /**
@@ -52,7 +56,6 @@ struct vhost_device {
  * @segments: received, counted like a qdisc: as segments of large packets
  * @refused: received packets that the far TAP did not accept
  * @sent: packets that vhost has taken from the transmit ring
- * @errors: errors that vhost found in the receive ring; each dropped a packet
  */
 struct vhost_counts {
 	__u64 packets;
@@ -61,7 +64,6 @@ struct vhost_counts {
 	__u64 segments;
 	__u64 refused;
 	__u64 sent;
-	__u64 errors;
 };
 
 static inline void add_count(__u64 *counter, __u64 value)
@@ -93,7 +95,10 @@ void vhost_detach(struct vhost_device *dev);
 /* Returns the buffer of descriptor @id. */
 char *vhost_buffer(const struct vhost_ring *ring, __u32 id);
 
-/* Returns the number of used entries, with a read barrier for their data. */
+/*
+ * Returns the number of used entries, with a read barrier for their data. If it
+ * exceeds the ring's size, the oldest have been overwritten.
+ */
 __u16 vhost_used(const struct vhost_ring *ring);
 
 /* Returns the used entry @ahead places after the next one. */
@@ -114,13 +119,19 @@ void vhost_kick(const struct vhost_ring *ring);
  * Protects the buffers of a ring from vhost, or unprotects and kicks: vhost
  * stops at the first buffer to which it cannot write.
  */
-void vhost_hide(const struct vhost_ring *ring, bool hide);
+void vhost_hide(struct vhost_ring *ring, bool hide);
 
-/* Returns the number of errors in the ring since the last call. */
-__u64 vhost_errors(const struct vhost_ring *ring);
+/*
+ * Returns the number of errors in the ring so far. With hidden buffers, each
+ * has dropped a packet.
+ */
+__u64 vhost_errors(struct vhost_ring *ring);
 
-/* Sleeps until there is a used entry or a signal. */
-void vhost_wait(const struct vhost_ring *ring);
+/*
+ * Sleeps until there is a used entry, an error or a signal. At an error vhost
+ * stops: kicks it, unless the buffers are hidden.
+ */
+void vhost_wait(struct vhost_ring *ring);
 
 /* CPU time of vhost's thread, ns; 0 if unavailable (before Linux 6.4). */
 __u64 vhost_worker_cpu_ns(const struct vhost_device *dev);

@@ -22,6 +22,8 @@ _PROMPT_QDISCS = (
 """Qdiscs that neither shape nor starve: packets wait for the device's queue only."""
 _MANY_DROPS = 0.002
 """Share of what is sent. A few flows lose less; tc counts a dropped GSO packet as one."""
+_MANY_FLOWS = 12
+"""Flows with packets in fq_codel. A longer target costs throughput of a few forwarded flows."""
 _SHORT_US = 20_000
 """A target of fq_codel below which dozens of TCP flows lose throughput."""
 _LONG_PACKETS = 1000
@@ -226,7 +228,8 @@ def qdisc_drops(_observation: Observation, link: DeviceChange) -> Verdict:
     target = device.qdisc.target_us
     # At its limit a longer target would not help: senders that do not slow down filled it.
     managed = drops - link.increase.qdisc.get("limit_drops", 0)
-    many = managed > _MANY_DROPS * link.increase.qdisc.get("packets", 0)
+    flows = max(sample.qdisc.flows or 0 for sample in (link.before, device))
+    many = managed > _MANY_DROPS * link.increase.qdisc.get("packets", 0) and flows >= _MANY_FLOWS
     if link.backpressure and target and target < _SHORT_US and many:
         return note(
             f"{label} drops {rate}: its queue management works",

@@ -312,7 +312,7 @@ def test_figure_shows_the_latest_case_of_a_name() -> None:
         return {"scenario": scenario, "cases": cases}
 
     parts = [part("vpns", tinc=1, nebula=2), part("tap", tinc=5), part("vpns", tinc=3)]
-    assert commands.latest_cases(parts) == [part("vpns", tinc=3, nebula=2), parts[1]]
+    assert summary.latest_cases(parts) == [part("vpns", tinc=3, nebula=2), parts[1]]
 
 
 @pytest.mark.parametrize(("part", "name"), rundir.COMPARABLE)

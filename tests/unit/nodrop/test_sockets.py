@@ -34,15 +34,13 @@ def until(met: Callable[[Waiting], bool]) -> Waiting:
             return found
 
 
-def settled() -> Waiting:
-    """Return it when nothing is in the sockets: those of other tests are closed."""
-    found = until(lambda found: found == Waiting())
-    assert found == Waiting()
-    return found
+def wait_until_empty() -> None:
+    """Wait until nothing is in the sockets: those of other tests are closed."""
+    assert until(lambda found: found == Waiting()) == Waiting()
 
 
 def test_udp(stack: ExitStack) -> None:
-    settled()
+    wait_until_empty()
     receiver = stack.enter_context(socket.socket(type=socket.SOCK_DGRAM))
     receiver.bind(("127.0.0.1", 0))
     sender = stack.enter_context(socket.socket(type=socket.SOCK_DGRAM))
@@ -53,12 +51,12 @@ def test_udp(stack: ExitStack) -> None:
     assert (found.unsent, found.unacknowledged) == (0, 0)
     for _ in range(20):
         receiver.recv(len(PAYLOAD))
-    settled()
+    wait_until_empty()
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
 def test_tcp(family: socket.AddressFamily, stack: ExitStack) -> None:
-    settled()
+    wait_until_empty()
     address = "::1" if family == socket.AF_INET6 else "127.0.0.1"
     try:
         listener = stack.enter_context(socket.create_server((address, 0), family=family))
@@ -67,7 +65,7 @@ def test_tcp(family: socket.AddressFamily, stack: ExitStack) -> None:
     sender = stack.enter_context(socket.socket(family))
     sender.connect(listener.getsockname())
     # A connection that is not accepted yet counts in the listener's row, in place of bytes.
-    assert settled() == Waiting()
+    wait_until_empty()
     receiver = stack.enter_context(listener.accept()[0])
     sender.setblocking(False)
     sent = 0
@@ -80,7 +78,7 @@ def test_tcp(family: socket.AddressFamily, stack: ExitStack) -> None:
     assert found.unsent == 0
     while sent:
         sent -= len(receiver.recv(sent))
-    settled()
+    wait_until_empty()
 
 
 def test_least() -> None:
