@@ -29,8 +29,8 @@ META_SCHEMA = 1
 MARKDOWN_NAME = "table.md"
 PAGE_NAME = "report.html"
 PLOT_NAME = "plot.svg"
-NEEDED = {"machine": ("cpu", "cpus"), "kernel": ("release",)}
-"""Required metadata: every result needs its machine and kernel."""
+NEEDED = {"machine": {"cpu", "cpus"}, "kernel": {"release"}, "source": set()}
+"""Required metadata: every result needs its machine, kernel and source."""
 COMPARABLE = (
     ("machine", "cpu"),
     ("machine", "cpus"),
@@ -38,8 +38,8 @@ COMPARABLE = (
     ("source", "digest"),
 )
 """Metadata that must be equal in all results of one plot."""
-SAME = (*COMPARABLE, ("source", "measured_by"))
-"""Metadata that must be equal for a session to be continued."""
+SAME = (*COMPARABLE, ("source", "measured_by"), ("programs", ""))
+"""Metadata that must be equal for a session to be continued; "": all of the part."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +73,15 @@ def differences(
     meta: Mapping[str, Any], other: Mapping[str, Any], names: Sequence[tuple[str, str]]
 ) -> list[str]:
     """Return which of the names differ; parts that ``other`` lacks do not."""
+
+    def value(of: Mapping[str, Any], part: str, name: str) -> Any:
+        found = of.get(part, {})
+        return found.get(name) if name else found
+
     return [
-        f"{part} {name}"
+        f"{part} {name}".rstrip()
         for part, name in names
-        if part in other and meta.get(part, {}).get(name) != other[part].get(name)
+        if part in other and value(meta, part, name) != value(other, part, name)
     ]
 
 
@@ -145,13 +150,18 @@ def unwritable(out: Path, error: OSError) -> NodropError:
     return NodropError(f"Cannot write the results to {out}: {error.strerror}.")
 
 
+def is_packed(out: Path) -> bool:
+    """Return whether the raw data are compressed, as in ``results/``: they are complete."""
+    return (out / f"{RAW_NAME}.gz").exists()
+
+
 def create(out: Path, meta: Mapping[str, Any], jobs: list[Job]) -> None:
     """Create a run: write plan and metadata.
 
     Raises:
         NodropError: the directory holds another run's data or cannot be written.
     """
-    if (out / RAW_NAME).exists():
+    if (out / RAW_NAME).exists() or is_packed(out):
         raise NodropError(
             f"{out} already holds the data of a run.", "Choose another directory with --out."
         )
@@ -184,13 +194,17 @@ def read_meta(path: Path) -> tuple[dict[str, Any], dict[str, Scenario]]:
         if meta["schema"] != META_SCHEMA:
             raise ValueError("its schema is unknown to this version")
         for part, keys in NEEDED.items():
-            if missing := set(keys) - set(meta[part]):
+            if missing := keys - {*meta[part]}:
                 raise ValueError(f"it lacks {sorted(missing)[0]}")
+        if missing := {"started", "continued"} - {*meta}:
+            raise ValueError(f"it lacks {sorted(missing)[0]}")
         for name in meta["variants"]:
             Variant(name)
         scenarios = {
             name: Scenario.from_data(name, data) for name, data in meta["scenarios"].items()
         }
+        for scenario in scenarios.values():
+            scenario.cases()
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise NodropError(
             f"{path / META_NAME} does not describe a run: {error}.",
@@ -203,8 +217,13 @@ def made(out: Path, jobs: list[Job]) -> int:
     """Return the number of results in the raw data, including incomplete pairs.
 
     Raises:
-        NodropError: they do not follow the plan.
+        NodropError: they do not follow the plan, or are compressed.
     """
+    if is_packed(out):
+        raise NodropError(
+            f"{out} cannot be continued: its data are compressed.",
+            "Measure again, into another directory.",
+        )
     try:
         runs = parse_raw((out / RAW_NAME).read_text(encoding="utf-8", errors="replace"))
     except FileNotFoundError:

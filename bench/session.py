@@ -199,7 +199,8 @@ def continue_run(out: Path, progress: Progress) -> None:
             "Start the demo again; only runs of 'nodrop-lab bench' can be continued.",
         )
     made = rundir.made(out, runs)
-    _refuse_other(meta, _here(), out)
+    now = _here() | {"programs": programs.versions(scenarios.values())}
+    _refuse_other(meta, now, out)
     if made == len(runs):
         progress.note(f"All {rundir.pairs(runs)} pairs are complete already.")
         return

@@ -22,17 +22,19 @@ TREES = ("kmod", "guestlib/traffic")
 """Drivers and traffic programs."""
 GUEST = (
     *("bench/guest", "bench/plan.py", "bench/scenarios.toml", "bench/metrics.toml"),
-    *("guestlib", "tunnels"),
+    *("guestlib", "guestlib/traffic/Makefile", "tunnels"),
+    *("series", "lab/kernel/series.py"),
 )
-"""The code and the parameters that set them up and measure them."""
+"""The code and the parameters that set them up and measure them, and the patches."""
 LENGTH = 16
 """Hexadecimal digits of a digest."""
 
 
 def digest(repository: Path = REPOSITORY, trees: Sequence[str] = TREES) -> str:
-    """Return the digest of the trees' C, Python and TOML files; empty when a tree is missing.
+    """Return the digest of the trees' C, Python and TOML files and patches, and of named files.
 
-    Tests do not count, and neither do comments in C or what a build leaves.
+    It is empty when a tree is missing. Tests do not count, and neither do comments in C or what a
+    build leaves.
     """
     files = []
     for tree in trees:
@@ -42,9 +44,10 @@ def digest(repository: Path = REPOSITORY, trees: Sequence[str] = TREES) -> str:
         for path in sorted(top.rglob("*")) if top.is_dir() else [top]:
             name = path.relative_to(repository)
             left_out = {"test", "tests"} & {*name.parts} or name.match("*.mod.c")
-            if path.suffix in (".c", ".h", ".py", ".toml") and not left_out:
+            counts = path.suffix in (".c", ".h", ".py", ".toml", ".patch") or path == top
+            if path.is_file() and counts and not left_out:
                 # With Python's comments: docs name digests that were made so.
-                content = path.read_bytes() if path.suffix in (".py", ".toml") else code(path)
+                content = code(path) if path.suffix in (".c", ".h") else path.read_bytes()
                 files.append((str(name), content))
     return sources.digest(files)[:LENGTH]
 

@@ -129,10 +129,17 @@ def stock_spread(scenario: Scenario, runs: Iterable[Run]) -> float | None:
     return round(median(spreads), 4) if spreads else None
 
 
+def disturbed(runs: Iterable[Run]) -> int:
+    """Return how many runs had more than OTHERS or STEAL; the mean of all may still be below."""
+    hosts = [run.host for run in runs if run.host]
+    limits = {"others_cpu_share": OTHERS, "steal_share": STEAL}
+    return sum(any(host.get(name, 0) > most for name, most in limits.items()) for host in hosts)
+
+
 def noise(scenario: Scenario, runs: list[Run]) -> dict[str, Any]:
     if scenario.is_counted:
         shares = dict.fromkeys(("others_cpu_share", "steal_share", "stock_spread"))
-        return {"noisy": False, "reasons": [], **shares}
+        return {"noisy": False, "reasons": [], "disturbed_runs": 0, **shares}
     others = weighted(runs, "others_cpu_share")
     steal = weighted(runs, "steal_share")
     stock = stock_spread(scenario, runs)
@@ -148,6 +155,7 @@ def noise(scenario: Scenario, runs: list[Run]) -> dict[str, Any]:
     return {
         "noisy": bool(reasons) or quiet,
         "reasons": reasons,
+        "disturbed_runs": disturbed(runs),
         "others_cpu_share": others,
         "steal_share": steal,
         "stock_spread": stock,

@@ -243,6 +243,8 @@ def noise_sentence(name: str, summary: Mapping[str, Any]) -> str:
         f"{who} {'unknown' if share is None else f'{share:.1%}'} (noisy: over {mark:.0%})"
         for who, share, mark in shares
     ]
+    if many := noise["disturbed_runs"]:
+        parts.append(f"{many} of {summary['runs']} runs were over one of the first two")
     reasons = f" ({', '.join(noise['reasons'])})" if noise["reasons"] else ""
     return f"{name}: the machine was {state[noise['noisy']]}{reasons}; {', '.join(parts)}."
 

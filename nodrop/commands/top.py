@@ -191,8 +191,8 @@ class TopRow:
     """What a device and each of its queues have, per second.
 
     Attributes:
-        flow: passed to the reader; of one of several queues: taken by the reader, or, where the
-            driver does not count that, passed to the driver by mq.
+        flow: passed to the reader; of one of several queues: packets taken by the reader, unknown
+            where the driver does not count that, and bytes passed to the driver by mq.
         counters: nodrop's counters, of a device over all queues.
         qdisc: counters of the qdisc.
         drops: packets that the driver dropped, by cause; empty: unknown.
@@ -301,9 +301,11 @@ def _row(device: Device, increase: Counters, seconds: float) -> DeviceRow:
 
 
 def _queue_flow(queue: Queue, counters: Rates, qdisc: Rates) -> FlowRate:
-    """Return what left one of several queues: what its reader took, and its qdisc below mq sent."""
-    sent = qdisc if queue.qdisc else {}
-    return FlowRate(counters.get("taken", sent.get("packets")), sent.get("bytes"))
+    """Return what left one of several queues: packets that its reader took, bytes that mq sent.
+
+    The qdisc's packets would be segments: a GSO packet counts as up to 45.
+    """
+    return FlowRate(counters.get("taken"), qdisc.get("bytes") if queue.qdisc else None)
 
 
 def _drop_rates(device: Device, link: Rates, counters: Rates) -> Rates:

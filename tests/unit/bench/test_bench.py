@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import json
 import os
@@ -297,6 +298,19 @@ def test_digest_depends_on_code_only(name: str, tmp_path: Path) -> None:
     assert source.describe_source()["digest"] == source.digest()
 
 
+def test_patches_and_named_files_count(tmp_path: Path) -> None:
+    named = tmp_path / "Makefile"
+    patch = tmp_path / "series/flow/0001.patch"
+    patch.parent.mkdir(parents=True)
+    digests = set()
+    for file in (named, patch, named, patch):
+        named.touch()
+        with file.open("a") as changed:
+            changed.write("x")
+        digests.add(source.digest(tmp_path, ["series", "Makefile"]))
+    assert len(digests) == 4
+
+
 def test_digest_of_a_clone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["digest"]) == 0
     assert capsys.readouterr().out == f"{source.digest()}\n"
@@ -465,7 +479,11 @@ def test_incomplete_line_is_dropped(guest: FakeGuest) -> None:
 @pytest.mark.parametrize(
     ("part", "name", "runs"),
     [("kernel", "build_id", 5)]
-    + [(*of, runs) for of in (("source", "digest"), ("machine", "cpu")) for runs in (5, -1)],
+    + [
+        (*of, runs)
+        for of in (("source", "digest"), ("machine", "cpu"), ("programs", "tc"))
+        for runs in (5, -1)
+    ],
 )
 def test_changed_identity_is_not_continued(
     part: str, name: str, runs: int, guest: FakeGuest
@@ -488,6 +506,19 @@ def test_cannot_continue(guest: FakeGuest) -> None:
     assert guest.resume() == 1
     guest.out = Path("/nowhere")
     assert guest.resume() == 1
+
+
+def test_compressed_results_stay(guest: FakeGuest) -> None:
+    guest.bench(5)
+    raw = guest.out / "raw.jsonl"
+    raw.with_name("raw.jsonl.gz").write_bytes(gzip.compress(raw.read_bytes()))
+    raw.unlink()
+    before = (guest.out / "meta.json").read_bytes()
+    guest.ran.clear()
+    assert guest.resume() == 1
+    assert guest.bench() == 1
+    assert guest.ran == []
+    assert (guest.out / "meta.json").read_bytes() == before
 
 
 def test_demo_is_not_continued(guest: FakeGuest) -> None:

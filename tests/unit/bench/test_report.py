@@ -177,11 +177,23 @@ def test_invalid_line_is_refused(change: Callable[[Line], Any], tmp_path: Path) 
         {"variants": ["stock", "ours"]},
         {"variants": ["stock"]},
         {"schema": 99},
+        {"source": None},
+        {"scenarios": {"tap": {**asdict(TAP), "matrix": {"txqueuelen": 500}}}},
+        {"scenarios": {"tap": {**asdict(TAP), "only": None}}},
     ],
 )
 def test_incomplete_metadata(change: dict[str, Any], tmp_path: Path) -> None:
     meta = make_run(tmp_path) / rundir.META_NAME
     meta.write_text(json.dumps(json.loads(meta.read_text()) | change))
+    with pytest.raises(NodropError):
+        rundir.load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["source", "started", "continued"])
+def test_missing_metadata(name: str, tmp_path: Path) -> None:
+    meta = make_run(tmp_path) / rundir.META_NAME
+    rest = {key: value for key, value in json.loads(meta.read_text()).items() if key != name}
+    meta.write_text(json.dumps(rest))
     with pytest.raises(NodropError):
         rundir.load(tmp_path)
 
@@ -236,6 +248,16 @@ SAME = [100.0] * 10
 def test_noisy(made: list[Run], noisy: bool | None) -> None:
     found = summary.noise(TAP, made)
     assert found["noisy"] is noisy
+
+
+def test_disturbed_runs() -> None:
+    loads = [0.01, 0.2, 0.01, 0.01, 0.01, 0.01]
+    made = [*of("stock", SAME[:4], QUIET), *of("nodrop", SAME[:1], {**QUIET, "steal_share": 0.03})]
+    made += [
+        run for load in loads for run in of("nodrop", [1.0], {**QUIET, "others_cpu_share": load})
+    ]
+    found = summary.noise(TAP, made)
+    assert (found["noisy"], found["disturbed_runs"]) == (False, 2)
 
 
 def test_invalid_noise_lines_are_skipped() -> None:
