@@ -50,6 +50,7 @@ _COLUMNS = (
     Column("   RING", 7, right=True),
     Column("LIMIT", 1, right=True),
     Column("QUEUE", 6, right=True),
+    Column("BACKLOG", 2, right=True),
     Column("QDROP/s", 4, right=True),
     Column("FLOWS", 0, right=True),
     Column("  WAIT", 8, right=True),
@@ -163,21 +164,37 @@ class FlowRate(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Waits:
-    """Queueing delays by Little's law, ms: what is queued, divided by the rate of what leaves.
+class Backlog:
+    """What is queued, and for how long by Little's law: divided by the rate of what leaves.
 
     None: unknown, because nothing leaves, or the driver does not report its ring's packets.
+
+    Attributes:
+        ring_bytes: the ring's packets times the mean size of those that leave.
     """
 
+    qdisc_bytes: int | None = None
+    ring_bytes: int | None = None
     qdisc_ms: float | None = None
     ring_ms: float | None = None
 
     @classmethod
-    def of(cls, qdisc: Qdisc | None, ring_packets: int | None, flow: FlowRate) -> Waits:
+    def of(
+        cls, device: Device, qdisc: Qdisc | None, ring_packets: int | None, flow: FlowRate
+    ) -> Backlog:
+        size = device.packet_bytes(flow.packets, flow.bytes)
         return cls(
+            qdisc_bytes=qdisc.queued_bytes if qdisc else None,
+            ring_bytes=None if ring_packets is None else round(ring_packets * size),
             qdisc_ms=wait_ms(qdisc.queued_bytes if qdisc else None, flow.bytes),
             ring_ms=wait_ms(ring_packets, flow.packets),
         )
+
+    @property
+    def both_bytes(self) -> int | None:
+        if self.qdisc_bytes is None or self.ring_bytes is None:
+            return None
+        return self.qdisc_bytes + self.ring_bytes
 
     @property
     def both_ms(self) -> float | None:
@@ -202,7 +219,7 @@ class TopRow:
     counters: Rates
     qdisc: Rates
     drops: Rates
-    waits: Waits
+    backlog: Backlog
 
     @property
     def dropped(self) -> float | None:
@@ -281,8 +298,8 @@ def _row(device: Device, increase: Counters, seconds: float) -> DeviceRow:
         below = queue.qdisc or (device.qdisc if alone else None)
         below_rates = bands.get(queue.index, {}) if queue.qdisc else qdisc if alone else {}
         own = flow if alone and known else _queue_flow(queue, counters, below_rates)
-        waits = Waits.of(below, queue.ring_packets, own)
-        rows.append(QueueRow(own, counters, below_rates, by_cause(counters), waits, queue))
+        backlog = Backlog.of(device, below, queue.ring_packets, own)
+        rows.append(QueueRow(own, counters, below_rates, by_cause(counters), backlog, queue))
     counters = total(queues.values())
     ring = 0 if device.tunnel else device.counter("ring")
     # A tunnel without a qdisc queues nothing itself.
@@ -292,7 +309,9 @@ def _row(device: Device, increase: Counters, seconds: float) -> DeviceRow:
         counters=counters,
         qdisc=qdisc,
         drops=_drop_rates(device, link, counters) if known else {},
-        waits=Waits.of(device.qdisc, ring, flow) if known and not queueless else Waits(),
+        backlog=Backlog.of(device, device.qdisc, ring, flow)
+        if known and not queueless
+        else Backlog(),
         device=device,
         interval_s=seconds if known else None,
         link=link,
@@ -366,7 +385,7 @@ def chosen(rows: Iterable[DeviceRow], arguments: argparse.Namespace) -> list[Dev
     # Unknown values come last; of equal ones, the busier device comes first.
     wanted.sort(key=lambda row: row.link.get("tx_packets", -1.0), reverse=True)
     by_wait = arguments.sort == "wait"
-    wanted.sort(key=lambda row: _known(row.waits.both_ms if by_wait else row.lost), reverse=True)
+    wanted.sort(key=lambda row: _known(row.backlog.both_ms if by_wait else row.lost), reverse=True)
     return wanted[: arguments.limit]
 
 
@@ -447,9 +466,10 @@ def _cells(row: TopRow, ring: str, limit: int | None, qdisc: Qdisc | None) -> Se
         ring,
         _number(limit),
         _number(qdisc.queued_packets if qdisc else None),
+        _bytes(row.backlog.both_bytes),
         _drop_cell(row.qdisc.get("drops") if qdisc else None, "yellow"),
         _number(qdisc.flows if qdisc else None),
-        delay(row.waits.both_ms),
+        delay(row.backlog.both_ms),
     )
 
 
@@ -469,6 +489,11 @@ def _ring(packets: int | None, slots: int) -> str:
 
 def _number(value: int | None) -> str:
     return UNKNOWN if value is None else str(value)
+
+
+def _bytes(value: int | None) -> str:
+    """Return a number of bytes, of which a part is an estimate: ``~1.2MB``."""
+    return f"~{short(value)}B" if value else short(value)
 
 
 def short(value: float | None) -> str:
@@ -536,9 +561,10 @@ def _shared_json(row: TopRow) -> dict[str, Any]:
         "tx_bytes_per_s": row.flow.bytes,
         "drops_by_cause_packets_per_s": row.drops or None,
         **{f"{name}_per_s": row.counters.get(name) for name in _COUNTERS},
-        "qdisc_wait_estimate_ms": row.waits.qdisc_ms,
-        "ring_wait_estimate_ms": row.waits.ring_ms,
-        "wait_estimate_ms": row.waits.both_ms,
+        "qdisc_wait_estimate_ms": row.backlog.qdisc_ms,
+        "ring_bytes_estimate": row.backlog.ring_bytes,
+        "ring_wait_estimate_ms": row.backlog.ring_ms,
+        "wait_estimate_ms": row.backlog.both_ms,
     }
 
 

@@ -90,21 +90,30 @@ def no_ring(_observation: Observation, link: DeviceChange) -> Verdict | None:
 
 @RING("big-ring")
 def big_ring(observation: Observation, link: DeviceChange) -> Verdict | None:
-    """The ring is longer than usual, and nothing limits the packets in it."""
+    """The ring or its packets are larger than usual, and nothing limits what waits in it."""
     device = link.now
-    usual = USUAL_PACKETS.get(device.kind, 500)
-    if device.txqueuelen <= usual:
-        return ok(f"a full ring of {device.txqueuelen} delays {link.delay(device.txqueuelen)}")
+    usual, slots = USUAL_PACKETS.get(device.kind, 500), device.txqueuelen
     if link.backpressure:
         by = "its senders' socket buffers" if device.direct else "its reader's rate"
-        return ok(f"a ring of {device.txqueuelen}, whose fill is limited by {by}")
-    return warn(
-        f"txqueuelen is {device.txqueuelen}, more than usual",
-        f"fewer drops, more latency: a full ring delays {link.delay(device.txqueuelen)}, "
-        f"one of {usual} {link.wait(usual)}; no qdisc can shorten it",
-        *fixes.flow_control(observation, link),
-        fixes.txqueuelen(device, usual),
-    )
+        return ok(f"a ring of {slots}, whose fill is limited by {by}")
+    if slots > usual:
+        return warn(
+            f"txqueuelen is {slots}, more than usual",
+            f"fewer drops, more latency: a full ring delays {link.delay(slots)}, "
+            f"one of {usual} {link.wait(usual)}; no qdisc can shorten it",
+            *fixes.flow_control(observation, link),
+            fixes.txqueuelen(device, usual),
+        )
+    if link.moves and link.packet_bytes > device.mtu and link.wait_ms(slots) >= LONG_MS:
+        return note(
+            f"packets have {link.packet_bytes:,.0f} bytes (offloads): a full ring of {slots} "
+            f"delays {link.delay(slots)}",
+            "TCP can fill it without a drop; only the round trip of a ping shows how full it is",
+            *fixes.flow_control(observation, link),
+            packet_bytes=link.packet_bytes,
+            full_ring_ms=link.wait_ms(slots),
+        )
+    return ok(f"a full ring of {slots} delays {link.delay(slots)}")
 
 
 @RING("vhost-stock")

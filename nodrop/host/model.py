@@ -227,6 +227,20 @@ class Device:
     checksums: bool = False
     altnames: tuple[str, ...] = ()
 
+    def packet_bytes(self, packets: float | None, size: float | None) -> float:
+        """Return the mean size of the packets, bytes; if there are none, of all since its creation.
+
+        If none was ever sent, it is the MTU.
+
+        Args:
+            packets, size: packets and their bytes, or the rates of both; None: unknown.
+        """
+        if packets and size is not None:
+            mean = size / packets
+        else:
+            mean = self.tx_bytes / self.tx_packets if self.tx_packets else self.mtu
+        return max(mean, 64.0)
+
     @property
     def direct(self) -> bool:
         """Whether it has no qdisc before its ring (DIRECT)."""

@@ -84,6 +84,15 @@ def was_empty(data: dict[str, Any]) -> None:
     set_at(spaces(data)[0], f"{TX0}_ring", 0)
 
 
+TX = "links.0.stats64.tx"
+LARGE = [
+    both(TX, {"packets": 100, "bytes": 6000, "dropped": 0}),
+    later(f"{TX}.packets", 100),
+    later(f"{TX}.bytes", 6_400_000),
+]
+"""Packets of a TUN with offloads have up to 64 kB."""
+
+
 DEVICE: list[Row] = [
     ("ring-drops", "stock", [], "fail"),
     ("ring-drops", "nodrop", [], "ok"),
@@ -101,6 +110,11 @@ DEVICE: list[Row] = [
     ("big-ring", "nodrop", [both("links.0.txqlen", 10000)], "ok"),
     ("big-ring", "stock", [tap(), both("links.0.txqlen", 5000)], "ok"),
     ("big-ring", "nodrop", [both("links.0.txqlen", 10000), OFF], "warn"),
+    ("big-ring", "stock", LARGE, "note"),
+    ("big-ring", "stock", [*LARGE, *LARGE[1:], both("links.0.txqlen", 1)], "ok"),
+    ("big-ring", "stock", [*LARGE, both("links.0.mtu", 65535)], "ok"),
+    ("big-ring", "nodrop", LARGE, "ok"),
+    ("big-ring", "nodrop", [*LARGE, OFF], "note"),
     ("vhost-stock", "nodrop", [VHOST], "warn"),
     ("vhost-stock", "nodrop", [VHOST, FOREIGN], "fail"),
     ("vhost-stock", "nodrop", [VHOST, BESIDE], "warn"),
@@ -206,11 +220,8 @@ def test_delay_of_ring_and_qdisc(changes: list[Change], waits: dict[str, float])
 
 
 def test_bytes_of_large_packets() -> None:
-    """Packets of a TUN with offloads have up to 64 kB, those of its qdisc are counted in bytes."""
-    path = "links.0.stats64.tx"
-    before = both(path, {"packets": 100, "bytes": 6000, "dropped": 0})
-    sent = (later(f"{path}.packets", 100), later(f"{path}.bytes", 6_400_000))
-    result = numbers("delay", CALM, before, queue(ring=40, taken=100), *sent)
+    """Those of a TUN with offloads are estimated, those of its qdisc are counted."""
+    result = numbers("delay", CALM, queue(ring=40, taken=100), *LARGE)
     assert result["ring_bytes_estimate"] == 40 * 64_000
     result = numbers("delay", was_empty)
     assert (result["qdisc_packets"], result["qdisc_bytes"]) == (246, 22632)

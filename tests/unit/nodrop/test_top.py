@@ -98,10 +98,11 @@ def test_nodrop() -> None:
     }
     assert row.dropped == 60.0
     # 20,000 bytes at 400,000 a second, and 8 packets at 2000 a second.
-    assert (row.waits.qdisc_ms, row.waits.ring_ms) == pytest.approx((50.0, 4.0))
-    assert row.waits.both_ms == pytest.approx(54.0)
+    assert (row.backlog.qdisc_ms, row.backlog.ring_ms) == pytest.approx((50.0, 4.0))
+    assert row.backlog.both_ms == pytest.approx(54.0)
+    assert (row.backlog.ring_bytes, row.backlog.both_bytes) == (1600, 21_600)
     (queue,) = row.queues
-    assert (queue.flow.packets, queue.counters["stops"], queue.waits) == (2000.0, 80.0, row.waits)
+    assert (queue.flow.packets, queue.counters["stops"], queue.backlog) == (2000.0, 80.0, row.backlog)
     # A gauge that decreased voids no rate.
     assert (queue.queue.limit_packets, queue.queue.pace_ns) == (10, 400_000)
 
@@ -182,10 +183,10 @@ def test_queues_below_mq() -> None:
 
     row = rows(before, later(before, 2.0, sent("ndtest0", 700, 100), change))["ndtest0"]
     first, _, last = row.queues
-    assert (first.flow.packets, first.flow.bytes, first.waits.ring_ms) == (None, 30_000.0, None)
+    assert (first.flow.packets, first.flow.bytes, first.backlog.ring_ms) == (None, 30_000.0, None)
     assert (last.queue.index, last.flow.packets, last.counters["stops"]) == (9, None, 4.0)
     assert (last.qdisc["ecn_marks"], last.queue.qdisc and last.queue.qdisc.flows) == (5.0, 5)
-    assert (last.waits.qdisc_ms, last.waits.ring_ms) == (50.0, None)
+    assert (last.backlog.qdisc_ms, last.backlog.ring_ms) == (50.0, None)
     assert (row.queues[1].flow.packets, row.queues[1].flow.bytes) == (None, None)
 
 
@@ -205,7 +206,7 @@ def test_queues_by_what_the_reader_took() -> None:
 
     first, last = rows(before, later(before, 2.0, change))["ndtest0"].queues
     assert (first.flow.packets, last.flow.packets, last.flow.bytes) == (300.0, 7.0, None)
-    assert (first.waits.ring_ms, last.waits.ring_ms, last.waits.qdisc_ms) == (20.0, 1000.0, None)
+    assert (first.backlog.ring_ms, last.backlog.ring_ms, last.backlog.qdisc_ms) == (20.0, 1000.0, None)
     # A new queue begins from 0, and so do its other counters.
     stats["tx1_taken"] = 7000
     assert rows(before, later(before, 2.0, change))["ndtest0"].queues[1].flow.packets is None
@@ -221,11 +222,11 @@ def test_queues_by_what_the_reader_took() -> None:
 def test_a_tunnel() -> None:
     before = raw("spaces")
     row = rows(before, later(before, 1.0))["vx0"]
-    assert (row.drops, row.queues, row.waits.both_ms) == ({"tunnel": 0.0}, (), None)
+    assert (row.drops, row.queues, row.backlog.both_ms) == ({"tunnel": 0.0}, (), None)
     for space in before.namespaces:
         for one in space.links:
             one["qdisc"] = "fq_codel"
-    assert rows(before, later(before, 1.0))["vx0"].waits.both_ms == 0.0
+    assert rows(before, later(before, 1.0))["vx0"].backlog.both_ms == 0.0
 
 
 def many() -> list[DeviceRow]:
