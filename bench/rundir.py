@@ -29,8 +29,13 @@ META_SCHEMA = 1
 MARKDOWN_NAME = "table.md"
 PAGE_NAME = "report.html"
 PLOT_NAME = "plot.svg"
-NEEDED = {"machine": {"cpu", "cpus"}, "kernel": {"release"}, "source": set()}
-"""Required metadata: every result needs its machine, kernel and source."""
+NEEDED: tuple[tuple[str, set[str]], ...] = (
+    ("", {"started", "continued"}),
+    ("machine", {"cpu", "cpus"}),
+    ("kernel", {"release"}),
+    ("source", set()),
+)
+"""Required metadata by part; "": not in a part. Every result needs its machine, kernel, source."""
 COMPARABLE = (
     ("machine", "cpu"),
     ("machine", "cpus"),
@@ -152,7 +157,12 @@ def unwritable(out: Path, error: OSError) -> NodropError:
 
 def is_packed(out: Path) -> bool:
     """Return whether the raw data are compressed, as in ``results/``: they are complete."""
-    return (out / f"{RAW_NAME}.gz").exists()
+    return packed(out / RAW_NAME).exists()
+
+
+def packed(path: Path) -> Path:
+    """Return the path of a file's compressed form."""
+    return path.with_name(f"{path.name}.gz")
 
 
 def create(out: Path, meta: Mapping[str, Any], jobs: list[Job]) -> None:
@@ -193,11 +203,9 @@ def read_meta(path: Path) -> tuple[dict[str, Any], dict[str, Scenario]]:
         meta = json.loads((path / META_NAME).read_text(encoding="utf-8"))
         if meta["schema"] != META_SCHEMA:
             raise ValueError("its schema is unknown to this version")
-        for part, keys in NEEDED.items():
-            if missing := keys - {*meta[part]}:
+        for part, keys in NEEDED:
+            if missing := keys - {*(meta[part] if part else meta)}:
                 raise ValueError(f"it lacks {sorted(missing)[0]}")
-        if missing := {"started", "continued"} - {*meta}:
-            raise ValueError(f"it lacks {sorted(missing)[0]}")
         for name in meta["variants"]:
             Variant(name)
         scenarios = {
@@ -262,9 +270,8 @@ def read_text(path: Path) -> str:
     Raises:
         OSError: it is missing or cannot be read.
     """
-    packed = path.with_name(f"{path.name}.gz")
-    if packed.exists() and not path.exists():
-        return gzip.decompress(packed.read_bytes()).decode(errors="replace")
+    if packed(path).exists() and not path.exists():
+        return gzip.decompress(packed(path).read_bytes()).decode(errors="replace")
     return path.read_text(encoding="utf-8", errors="replace")
 
 
