@@ -167,28 +167,17 @@ class FlowRate(NamedTuple):
 class Backlog:
     """What is queued, and for how long by Little's law: divided by the rate of what leaves.
 
-    None: unknown, because nothing leaves, or the driver does not report its ring's packets.
-
     Attributes:
-        ring_bytes: the ring's packets times the mean size of those that leave.
+        qdisc_bytes: 0 if no packet to the reader passes a qdisc.
+        ring_bytes: the ring's packets times the mean size of the device's packets; None: unknown,
+            because the driver does not report its ring's packets.
+        qdisc_ms, ring_ms: None: unknown, because nothing leaves, or for the same reason.
     """
 
     qdisc_bytes: int | None = None
     ring_bytes: int | None = None
     qdisc_ms: float | None = None
     ring_ms: float | None = None
-
-    @classmethod
-    def of(
-        cls, device: Device, qdisc: Qdisc | None, ring_packets: int | None, flow: FlowRate
-    ) -> Backlog:
-        size = device.packet_bytes(flow.packets, flow.bytes)
-        return cls(
-            qdisc_bytes=qdisc.queued_bytes if qdisc else None,
-            ring_bytes=None if ring_packets is None else round(ring_packets * size),
-            qdisc_ms=wait_ms(qdisc.queued_bytes if qdisc else None, flow.bytes),
-            ring_ms=wait_ms(ring_packets, flow.packets),
-        )
 
     @property
     def both_bytes(self) -> int | None:
@@ -286,9 +275,19 @@ def _row(device: Device, increase: Counters, seconds: float) -> DeviceRow:
     def rates(counts: Counts) -> Rates:
         return {name: count / seconds for name, count in counts.items()} if seconds > 0 else {}
 
+    def backlog(below: Qdisc | None, ring: int | None, leaves: FlowRate) -> Backlog:
+        queued = 0 if device.direct else below.queued_bytes if below else None
+        return Backlog(
+            qdisc_bytes=queued,
+            ring_bytes=None if ring is None else round(ring * size),
+            qdisc_ms=wait_ms(queued, leaves.bytes),
+            ring_ms=wait_ms(ring, leaves.packets),
+        )
+
     link, qdisc = rates(increase.link), rates(increase.qdisc)
     known = bool(link)
     flow = FlowRate(link.get("tx_packets"), link.get("tx_bytes"))
+    size = device.packet_bytes(flow.packets, flow.bytes)
     alone = len(device.queue) == 1
     queues = {index: rates(counts) for index, counts in increase.queues.items()}
     bands = {index: rates(counts) for index, counts in increase.bands.items()}
@@ -298,8 +297,8 @@ def _row(device: Device, increase: Counters, seconds: float) -> DeviceRow:
         below = queue.qdisc or (device.qdisc if alone else None)
         below_rates = bands.get(queue.index, {}) if queue.qdisc else qdisc if alone else {}
         own = flow if alone and known else _queue_flow(queue, counters, below_rates)
-        backlog = Backlog.of(device, below, queue.ring_packets, own)
-        rows.append(QueueRow(own, counters, below_rates, by_cause(counters), backlog, queue))
+        queued = backlog(below, queue.ring_packets, own)
+        rows.append(QueueRow(own, counters, below_rates, by_cause(counters), queued, queue))
     counters = total(queues.values())
     ring = 0 if device.tunnel else device.counter("ring")
     # A tunnel without a qdisc queues nothing itself.
@@ -309,9 +308,7 @@ def _row(device: Device, increase: Counters, seconds: float) -> DeviceRow:
         counters=counters,
         qdisc=qdisc,
         drops=_drop_rates(device, link, counters) if known else {},
-        backlog=Backlog.of(device, device.qdisc, ring, flow)
-        if known and not queueless
-        else Backlog(),
+        backlog=Backlog() if queueless else backlog(device.qdisc, ring, flow),
         device=device,
         interval_s=seconds if known else None,
         link=link,
@@ -562,7 +559,7 @@ def _shared_json(row: TopRow) -> dict[str, Any]:
         "drops_by_cause_packets_per_s": row.drops or None,
         **{f"{name}_per_s": row.counters.get(name) for name in _COUNTERS},
         "qdisc_wait_estimate_ms": row.backlog.qdisc_ms,
-        "ring_bytes_estimate": row.backlog.ring_bytes,
+        "ring_estimate_bytes": row.backlog.ring_bytes,
         "ring_wait_estimate_ms": row.backlog.ring_ms,
         "wait_estimate_ms": row.backlog.both_ms,
     }

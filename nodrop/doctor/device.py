@@ -29,6 +29,10 @@ _SHORT_US = 20_000
 _LONG_PACKETS = 1000
 LONG_MS = 20.0
 """A delay worth a finding."""
+_BUSY_PACKETS_S = 100.0
+"""Packets per second of a transfer, at which a reader may be at its limit."""
+_HEADER_BYTES = 18
+"""By which a packet without offloads exceeds the MTU of a TAP: Ethernet and VLAN."""
 _RETRY_MS = 1000.0
 """TCP's first timeout (RFC 6298), after which it sends again what only waits."""
 _NOT_THAT_SLOW = "# unless its output is that slow: see what it waits for in /proc/PID/wchan"
@@ -104,14 +108,18 @@ def big_ring(observation: Observation, link: DeviceChange) -> Verdict | None:
             *fixes.flow_control(observation, link),
             fixes.txqueuelen(device, usual),
         )
-    if link.moves and link.packet_bytes > device.mtu and link.wait_ms(slots) >= LONG_MS:
+    # With several queues all rings are taken to be full: each waits for its share of the rate.
+    full = slots * max(device.queues, 1)
+    busy = link.delivered >= _BUSY_PACKETS_S * link.seconds
+    large = link.packet_bytes > device.mtu + _HEADER_BYTES
+    if busy and large and link.wait_ms(full) >= LONG_MS:
         return note(
             f"packets have {link.packet_bytes:,.0f} bytes (offloads): a full ring of {slots} "
-            f"delays {link.delay(slots)}",
+            f"delays {link.delay(full)}, if its reader is no faster",
             "TCP can fill it without a drop; only the round trip of a ping shows how full it is",
             *fixes.flow_control(observation, link),
             packet_bytes=link.packet_bytes,
-            full_ring_ms=link.wait_ms(slots),
+            full_ring_ms=link.wait_ms(full),
         )
     return ok(f"a full ring of {slots} delays {link.delay(slots)}")
 
@@ -283,7 +291,7 @@ def delay(observation: Observation, link: DeviceChange) -> Verdict | None:
     seen += _wait_text("the ring", worst.ring, f"about {size:,}", worst.ring_ms, link)
     waits = {
         "ring_packets": worst.ring,
-        "ring_bytes_estimate": size,
+        "ring_estimate_bytes": size,
         "ring_wait_ms": worst.ring_ms,
     }
     if not link.now.direct:

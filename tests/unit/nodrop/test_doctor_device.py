@@ -20,6 +20,7 @@ from doctor_changes import (
     LIVE,
     MANY_FLOWS,
     OFF,
+    QUEUES,
     SECOND,
     TAP_DROPS,
     TARGET_5,
@@ -85,11 +86,19 @@ def was_empty(data: dict[str, Any]) -> None:
 
 
 TX = "links.0.stats64.tx"
-LARGE = [
-    both(TX, {"packets": 100, "bytes": 6000, "dropped": 0}),
-    later(f"{TX}.packets", 100),
-    later(f"{TX}.bytes", 6_400_000),
-]
+
+
+def carries(packets: int, size: int) -> list[Change]:
+    """The device passes on packets of a size in bytes, into a ring of 500."""
+    return [
+        both("links.0.txqlen", 500),
+        both(TX, {"packets": 100, "bytes": 6000, "dropped": 0}),
+        later(f"{TX}.packets", packets),
+        later(f"{TX}.bytes", packets * size),
+    ]
+
+
+LARGE = carries(1000, 64_000)
 """Packets of a TUN with offloads have up to 64 kB."""
 
 
@@ -111,8 +120,10 @@ DEVICE: list[Row] = [
     ("big-ring", "stock", [tap(), both("links.0.txqlen", 5000)], "ok"),
     ("big-ring", "nodrop", [both("links.0.txqlen", 10000), OFF], "warn"),
     ("big-ring", "stock", LARGE, "note"),
-    ("big-ring", "stock", [*LARGE, *LARGE[1:], both("links.0.txqlen", 1)], "ok"),
+    ("big-ring", "stock", [*LARGE, both("links.0.txqlen", 1)], "ok"),
     ("big-ring", "stock", [*LARGE, both("links.0.mtu", 65535)], "ok"),
+    ("big-ring", "stock", carries(1000, 1514), "ok"),
+    ("big-ring", "stock", carries(100, 64_000), "ok"),
     ("big-ring", "nodrop", LARGE, "ok"),
     ("big-ring", "nodrop", [*LARGE, OFF], "note"),
     ("vhost-stock", "nodrop", [VHOST], "warn"),
@@ -221,10 +232,18 @@ def test_delay_of_ring_and_qdisc(changes: list[Change], waits: dict[str, float])
 
 def test_bytes_of_large_packets() -> None:
     """Those of a TUN with offloads are estimated, those of its qdisc are counted."""
-    result = numbers("delay", CALM, queue(ring=40, taken=100), *LARGE)
-    assert result["ring_bytes_estimate"] == 40 * 64_000
+    result = numbers("delay", CALM, queue(ring=40, taken=1000), *LARGE)
+    assert result["ring_estimate_bytes"] == 40 * 64_000
     result = numbers("delay", was_empty)
     assert (result["qdisc_packets"], result["qdisc_bytes"]) == (246, 22632)
+
+
+def test_delay_of_full_rings() -> None:
+    one, two = (numbers("big-ring", *LARGE, OFF, *queues) for queues in ([], QUEUES))
+    assert one["packet_bytes"] == 64_000
+    # As 500 packets wait for what takes 1.8 s for 1000.
+    assert one["full_ring_ms"] == pytest.approx(918, rel=0.01)
+    assert two["full_ring_ms"] == 2 * one["full_ring_ms"]
 
 
 def test_reader_that_sets_the_pace_is_named() -> None:

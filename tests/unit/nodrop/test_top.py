@@ -184,6 +184,8 @@ def test_queues_below_mq() -> None:
 
     row = rows(before, later(before, 2.0, sent("ndtest0", 700, 100), change))["ndtest0"]
     first, _, last = row.queues
+    # Of the size of the device's packets: mq's bytes and the reader's packets are not the same.
+    assert (first.backlog.ring_bytes, last.backlog.ring_bytes) == (600, 500)
     assert (first.flow.packets, first.flow.bytes, first.backlog.ring_ms) == (None, 30_000.0, None)
     assert (last.queue.index, last.flow.packets, last.counters["stops"]) == (9, None, 4.0)
     assert (last.qdisc["ecn_marks"], last.queue.qdisc and last.queue.qdisc.flows) == (5.0, 5)
@@ -219,6 +221,23 @@ def test_queues_by_what_the_reader_took() -> None:
 
     (first, _) = rows(before, later(before, 2.0, change, sent_by_mq))["ndtest0"].queues
     assert (first.flow.packets, first.flow.bytes) == (300.0, 45_000.0)
+
+
+def test_backlog_of_the_first_sample() -> None:
+    """Lengths are known at once, waits are not; macvtap has no qdisc before its ring."""
+    some = [queued("ndtest0", 100, 200), counted("ndtest0", ring=8)]
+    row = rows(later(raw("nodrop"), 0.0, *some))["ndtest0"]
+    (queue,) = row.queues
+    assert row.backlog == queue.backlog
+    assert (row.backlog.both_ms, row.flow.packets) == (None, None)
+    # Of the MTU's size, as nothing was sent yet.
+    assert (row.backlog.qdisc_bytes, row.backlog.ring_bytes) == (20_000, 8 * 1500)
+
+    def macvtap(space: RawNamespace) -> None:
+        link(space, "ndtest0")["linkinfo"] = {"info_kind": "macvtap", "info_data": {}}
+
+    row = rows(later(raw("nodrop"), 0.0, *some, macvtap))["ndtest0"]
+    assert row.backlog.qdisc_bytes == 0
 
 
 def test_a_tunnel() -> None:
