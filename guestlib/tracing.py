@@ -30,9 +30,7 @@ def _freed_instance(reason: str) -> Path:
 
 
 @contextmanager
-def freed(
-    reason: str = "", protocols: Sequence[int] = (IPV4,), without: Sequence[str] = ()
-) -> Iterator[Callable[[], int]]:
+def freed(reason: str = "", protocols: Sequence[int] = (IPV4,)) -> Iterator[Callable[[], int]]:
     """Count drops (skb:kfree_skb) during the block, in all network namespaces.
 
     The counters of a device and its qdisc miss some. For example, a sender may wait for the lock of
@@ -42,19 +40,16 @@ def freed(
     Args:
         reason: the kernel's drop reason, such as "FULL_RING"; "": any.
         protocols: ethertypes of the packets to count.
-        without: drop reasons that do not count.
 
     Yields:
         A function that returns the number so far.
 
     Raises:
-        Unsupported: this kernel does not have one of the drop reasons.
+        Unsupported: this kernel does not have the drop reason.
     """
     wanted = "(" + " || ".join(f"protocol == {number}" for number in protocols) + ")"
     if reason:
         wanted += f" && reason == {_number(reason)}"
-    for other in without:
-        wanted += f" && reason != {_number(other)}"
     # rx_sk is the socket that received the packet and rejected it: no drop on the way out.
     if "rx_sk" in _format():
         wanted += " && rx_sk == 0"
