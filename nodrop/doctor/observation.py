@@ -207,17 +207,17 @@ class DeviceChange:
         return self.now.packet_bytes(self.delivered, self.increase.link.get("tx_bytes"))
 
     @property
-    def moves(self) -> bool:
+    def _moves(self) -> bool:
         """Whether the reader gets more than a few packets."""
         return self.bytes_s >= _IDLE_BYTES_S
 
     @property
     def _mbits(self) -> float:
-        return self.bytes_s * 8 / 1e6 if self.moves else _NOMINAL_MBITS
+        return self.bytes_s * 8 / 1e6 if self._moves else _NOMINAL_MBITS
 
     def wait_ms(self, packets: int) -> float:
         """Return how long the last of ``packets`` waits at the rate of :meth:`delay`, ms."""
-        size = self.packet_bytes if self.moves else float(self.now.mtu)
+        size = self.packet_bytes if self._moves else float(self.now.mtu)
         return packets * size * 8 / self._mbits / 1e3
 
     def wait(self, packets: int) -> str:
@@ -225,7 +225,7 @@ class DeviceChange:
 
     def delay(self, packets: int) -> str:
         """Return the wait with the rate, 100 Mbit/s if idle: ``240 ms at 50 Mbit/s``."""
-        now = "the present " if self.moves else ""
+        now = "the present " if self._moves else ""
         return f"{self.wait(packets)} at {now}{self._mbits:,.4g} Mbit/s"
 
     @cached_property

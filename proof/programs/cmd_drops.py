@@ -203,7 +203,7 @@ def case_noqueue() -> None:
     cause = counted["nodrop_dropped_packets"]["noqueue"]
     equal(cause, counted["tx_dropped_packets"], "dropped by cause")
     full_ring(found, "there is no qdisc")
-    check("qdisc fq_codel" in found["drops"][0]["advice"], found["drops"][0]["advice"])
+    equal(found["drops"][0]["advice"], f"nodrop set {NAME} qdisc fq_codel", "advice")
 
 
 def case_guard() -> None:
